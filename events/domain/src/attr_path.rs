@@ -80,6 +80,10 @@ fn write_name(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
     if is_bare(name) {
         return f.write_str(name);
     }
+    if let "*" | "#" | "!" = name {
+        // A pattern refuses a quoted special character, so the name itself is written escaped.
+        return write!(f, "\"\\u{{{:x}}}\"", name.as_bytes()[0]);
+    }
     f.write_str("\"")?;
     for c in name.chars() {
         match c {
