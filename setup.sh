@@ -94,11 +94,11 @@ need_work() {
   printf 'Log of this run: %s\n' "$LOG"
 }
 
-# logged ADVICE COMMAND...: runs it with its output in the log and a sign of life on the screen: a running line on a
-# terminal, a line a minute elsewhere. Its own process group, so that Ctrl-C ends compilers too.
+# logged WHAT ADVICE COMMAND...: runs it with its output in the log and a sign of life on the screen: a running line on
+# a terminal, a line a minute elsewhere. Its own process group, so that Ctrl-C ends compilers too.
 logged() {
-  local advice=$1 code=0 from=$SECONDS last=0 now at
-  shift
+  local what=$1 advice=$2 code=0 from=$SECONDS last=0 now at
+  shift 2
   printf '\n== %s\n' "$*" >>"$LOG"
   set -m
   (set -euo pipefail; "$@") >>"$LOG" 2>&1 </dev/null &
@@ -118,7 +118,7 @@ logged() {
   wait "$CHILD" || code=$?
   CHILD=
   [[ ! -t 1 ]] || printf '\r\033[K'
-  ((code == 0)) || die "'$1' ended with code $code" "$advice"
+  ((code == 0)) || die "$what failed (exit code $code)" "$advice"
 }
 
 # --- What is there already --------------------------------------------------------------------------------------

