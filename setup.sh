@@ -107,7 +107,7 @@ logged() {
   while kill -0 "$CHILD" 2>/dev/null; do
     sleep 0.5
     now=$((SECONDS - from))
-    at=$(tail -c 4096 "$LOG" | grep -aoE '^\[[0-9]+/[0-9]+\]' | tail -n 1 || true)
+    at=$(tail -c 4096 "$LOG" 2>/dev/null | grep -aoE '^\[[0-9]+/[0-9]+\]' | tail -n 1 || true)
     if [[ -t 1 ]]; then
       printf '\r\033[K[%d/%d] %s: %s %d s' "$STEP" "$TOTAL" "$TITLE" "$at" "$now"
     elif ((now >= last + 60)); then
