@@ -1,0 +1,194 @@
+//! Requests and responses. Paths and patterns are lists of segments, never dotted text.
+
+use gradient_domain::pattern::Segment;
+use gradient_domain::{AttrPath, StorePath};
+
+use crate::shard::Shard;
+use crate::tree::AttrError;
+
+/// Longest text of one error or warning, in bytes.
+pub const TEXT_LEN_MAX: usize = 16 * 1024;
+
+/// What the subprocess writes to its standard error, followed by the number of the request (from 1)
+/// and a newline, after it is done with a request and before it answers: whatever Nix printed for
+/// the request stands before this line.
+pub const STDERR_MARK: &str = "\u{1e}gradient-request-done ";
+
+/// Parent to subprocess. Every request but `BuildDone` and `Shutdown` gets one response.
+#[derive(Clone, Debug, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub enum Request {
+    /// First request: load Nix and open the store.
+    Start(Start),
+    /// Are you there? Asked before an idle subprocess is used again.
+    Ping,
+    /// Split the patterns into shards.
+    Plan(Plan),
+    /// List the derivations of one shard.
+    List(List),
+    /// Answer to `NeedsBuild`.
+    BuildDone(BuildDone),
+    /// Exit.
+    Shutdown,
+}
+
+/// How to load Nix.
+#[derive(Clone, Debug, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub struct Start {
+    /// Folder with Nix's C libraries, if the search order is not to decide.
+    pub nix_lib_dir: Option<String>,
+    /// The store to evaluate with.
+    pub store_uri: String,
+}
+
+/// What to split.
+#[derive(Clone, Debug, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub struct Plan {
+    /// Locked flake reference.
+    pub flake: String,
+    /// The includes.
+    pub patterns: Vec<Vec<Segment>>,
+}
+
+/// What to list.
+#[derive(Clone, Debug, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub struct List {
+    /// Locked flake reference.
+    pub flake: String,
+    /// The shard.
+    pub shard: Shard,
+    /// Paths that are left out.
+    pub excludes: Vec<AttrPath>,
+}
+
+/// How a build went that an import waited for.
+#[derive(Clone, Debug, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub struct BuildDone {
+    /// Text that becomes the error of the import; absent if every output is there.
+    pub error: Option<String>,
+}
+
+/// Subprocess to parent. `Stats` and `NeedsBuild` may come before the response.
+#[derive(Clone, Debug, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub enum Response {
+    /// Answer to `Start`: Nix is loaded, the store open.
+    Started(Started),
+    /// Answer to `Ping`.
+    Pong,
+    /// Answer to `Plan`.
+    PlanOk(PlanOk),
+    /// Answer to `List`.
+    ListOk(ListOk),
+    /// What the running request has used so far.
+    Stats(Stats),
+    /// An import needs a build; the subprocess waits for `BuildDone`.
+    NeedsBuild(NeedsBuild),
+    /// The request failed as a whole.
+    Err(Failure),
+}
+
+/// What was loaded.
+#[derive(Clone, Debug, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub struct Started {
+    /// Version of the loaded Nix.
+    pub nix_version: String,
+}
+
+/// What an import needs.
+#[derive(Clone, Debug, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub struct NeedsBuild {
+    /// Derivation paths with their outputs, `<drv>^<outputs>`.
+    pub derived_paths: Vec<String>,
+}
+
+/// Why a request failed as a whole.
+#[derive(Clone, Debug, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub struct Failure {
+    /// The reason, for a person.
+    pub message: String,
+}
+
+impl Response {
+    /// The name of the variant, for errors about a response nobody asked for.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Response::Started(_) => "started",
+            Response::Pong => "pong",
+            Response::PlanOk(_) => "plan_ok",
+            Response::ListOk(_) => "list_ok",
+            Response::Stats(_) => "stats",
+            Response::NeedsBuild(_) => "needs_build",
+            Response::Err(_) => "err",
+        }
+    }
+}
+
+/// The shards of an evaluation.
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize,
+)]
+pub struct PlanOk {
+    /// What to list.
+    pub shards: Vec<Shard>,
+    /// Sets on the way to the first wildcards that could not be evaluated.
+    pub errors: Vec<AttrError>,
+}
+
+/// What one shard holds.
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize,
+)]
+pub struct ListOk {
+    /// The derivations, sorted by path.
+    pub items: Vec<Item>,
+    /// Nested sets whose children nobody has forced yet.
+    pub deferred: Vec<Shard>,
+    /// Warnings of the subprocess itself; those of Nix come over standard error.
+    pub warnings: Vec<String>,
+    /// Attributes that could not be evaluated.
+    pub errors: Vec<AttrError>,
+}
+
+/// A derivation that was found.
+#[derive(
+    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize,
+)]
+pub struct Item {
+    /// Where.
+    pub attr: AttrPath,
+    /// Its `.drv` file, or why there is none.
+    pub result: Result<StorePath, String>,
+}
+
+/// What one request used. A number that this Nix does not offer is absent, never zero.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize,
+)]
+pub struct Stats {
+    /// Wall time of the request so far, in microseconds.
+    pub wall_us: u64,
+    /// CPU time of the evaluator's thread in this request, in microseconds.
+    pub cpu_us: u64,
+    /// Bytes allocated in this request.
+    pub alloc_bytes: Option<u64>,
+    /// Size of the garbage-collected heap now, in bytes.
+    pub heap_bytes: Option<u64>,
+    /// Time spent collecting garbage in this request, in milliseconds.
+    pub gc_ms: Option<u64>,
+    /// Highest resident memory of the process so far, in bytes.
+    pub rss_peak_bytes: Option<u64>,
+}
+
+/// Cuts a text at [`TEXT_LEN_MAX`], on a character boundary, and says so.
+#[must_use]
+pub fn bounded(mut text: String) -> String {
+    if text.len() > TEXT_LEN_MAX {
+        let end = (0..=TEXT_LEN_MAX)
+            .rev()
+            .find(|at| text.is_char_boundary(*at))
+            .unwrap_or(0);
+        text.truncate(end);
+        text.push_str(" [...]");
+    }
+    text
+}

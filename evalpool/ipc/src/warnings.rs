@@ -1,0 +1,64 @@
+//! Warnings among the lines that Nix prints to standard error.
+
+use std::collections::BTreeSet;
+
+use crate::message::bounded;
+
+const BLOCK_STARTS: [&str; 4] = ["warning:", "trace:", "error:", "note:"];
+
+/// The warnings of one request: a block starts at a line with `warning:` and keeps all its lines up
+/// to the next message. Reports about a busy evaluation cache are dropped, repeats told once.
+#[must_use]
+pub fn warning_blocks<S: AsRef<str>>(lines: impl IntoIterator<Item = S>) -> Vec<String> {
+    let mut blocks: Vec<String> = Vec::new();
+    let mut open = false;
+    for line in lines {
+        let line = line.as_ref().trim_end();
+        let lower = line.to_ascii_lowercase();
+        if lower.contains("warning:") {
+            blocks.push(line.to_owned());
+            open = true;
+        } else if BLOCK_STARTS.iter().any(|start| lower.starts_with(start)) {
+            open = false;
+        } else if let Some(block) = blocks.last_mut().filter(|_| open) {
+            block.push('\n');
+            block.push_str(line);
+        }
+    }
+    let busy = |block: &String| block.contains("SQLite database") && block.contains("is busy");
+    let mut seen = BTreeSet::new();
+    blocks
+        .into_iter()
+        .map(|block| bounded(block.trim_end().to_owned()))
+        .filter(|block| !busy(block) && seen.insert(block.clone()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_whole_and_told_once() {
+        let lines = [
+            "noise before",
+            "evaluation warning: first line",
+            "second line",
+            "third line",
+            "trace: shared",
+            "not a warning",
+            "evaluation warning: old option",
+            "evaluation warning: old option",
+            "warning: SQLite database '/x' is busy",
+            "error: boom",
+            "tail",
+        ];
+        assert_eq!(
+            warning_blocks(lines),
+            [
+                "evaluation warning: first line\nsecond line\nthird line",
+                "evaluation warning: old option",
+            ]
+        );
+    }
+}
