@@ -1,0 +1,134 @@
+//! A few connections to one daemon, shared.
+
+use std::ops::{Deref, DerefMut};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::options::ClientOptions;
+
+/// A pool of connections. Cloning shares it.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    socket: PathBuf,
+    options: ClientOptions,
+    permits: Arc<Semaphore>,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl Pool {
+    /// A pool of at most `connections_max` connections to the daemon at `socket`. Nothing is
+    /// opened yet.
+    #[must_use]
+    pub fn new(socket: impl Into<PathBuf>, options: ClientOptions, connections_max: usize) -> Self {
+        Pool {
+            shared: Arc::new(Shared {
+                socket: socket.into(),
+                options,
+                permits: Arc::new(Semaphore::new(connections_max.max(1))),
+                idle: Mutex::default(),
+            }),
+        }
+    }
+
+    /// The daemon's socket.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.shared.socket
+    }
+
+    /// A connection that is idle, or a new one; waits while all are in use.
+    ///
+    /// # Errors
+    /// If a new connection cannot be opened.
+    pub async fn get(&self) -> Result<PooledConnection, Error> {
+        let permit = self.permit().await;
+        let idle = self.idle().pop();
+        let connection = match idle {
+            Some(connection) => connection,
+            None => Connection::open(&self.shared.socket, &self.shared.options).await?,
+        };
+        Ok(self.lend(connection, permit))
+    }
+
+    /// A connection of one's own with other options, counted by the pool but not kept.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub async fn dedicated(&self, options: &ClientOptions) -> Result<PooledConnection, Error> {
+        let permit = self.permit().await;
+        let connection = Connection::open(&self.shared.socket, options).await?;
+        let mut lent = self.lend(connection, permit);
+        lent.is_kept = false;
+        Ok(lent)
+    }
+
+    /// Closes the idle connections, for instance because the daemon was restarted.
+    pub fn close_idle(&self) {
+        self.idle().clear();
+    }
+
+    async fn permit(&self) -> OwnedSemaphorePermit {
+        Arc::clone(&self.shared.permits)
+            .acquire_owned()
+            .await
+            .expect("the semaphore is never closed")
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
+        self.shared
+            .idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lend(&self, connection: Connection, permit: OwnedSemaphorePermit) -> PooledConnection {
+        PooledConnection {
+            connection: Some(connection),
+            pool: self.clone(),
+            is_kept: true,
+            _permit: permit,
+        }
+    }
+}
+
+/// A borrowed connection. It goes back when dropped, unless an operation on it was interrupted:
+/// then it is closed.
+#[derive(Debug)]
+pub struct PooledConnection {
+    connection: Option<Connection>,
+    pool: Pool,
+    is_kept: bool,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Deref for PooledConnection {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        self.connection.as_ref().expect("taken only by drop")
+    }
+}
+
+impl DerefMut for PooledConnection {
+    fn deref_mut(&mut self) -> &mut Connection {
+        self.connection.as_mut().expect("taken only by drop")
+    }
+}
+
+impl Drop for PooledConnection {
+    fn drop(&mut self) {
+        let connection = self.connection.take();
+        if let Some(connection) = connection.filter(|c| self.is_kept && c.is_clean()) {
+            self.pool.idle().push(connection);
+        }
+    }
+}
