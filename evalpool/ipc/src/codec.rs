@@ -186,19 +186,22 @@ mod tests {
     #[test]
     fn a_frame_reads_back() {
         let mut stream = Vec::new();
-        write_message(&mut stream, &list_ok()).unwrap();
-        write_message(&mut stream, &Response::Pong).unwrap();
+        write_message(&mut stream, &list_ok()).expect("valid");
+        write_message(&mut stream, &Response::Pong).expect("valid");
         let mut reader = stream.as_slice();
-        let first = read_payload(&mut reader).unwrap().unwrap();
-        assert_eq!(Response::from_payload(&first).unwrap(), list_ok());
-        let second = read_payload(&mut reader).unwrap().unwrap();
-        assert_eq!(Response::from_payload(&second).unwrap(), Response::Pong);
-        assert!(read_payload(&mut reader).unwrap().is_none());
+        let first = read_payload(&mut reader).expect("valid").expect("valid");
+        assert_eq!(Response::from_payload(&first).expect("valid"), list_ok());
+        let second = read_payload(&mut reader).expect("valid").expect("valid");
+        assert_eq!(
+            Response::from_payload(&second).expect("valid"),
+            Response::Pong
+        );
+        assert!(read_payload(&mut reader).expect("valid").is_none());
     }
 
     #[test]
     fn every_cut_of_a_frame_is_torn() {
-        let frame = list_ok().to_frame().unwrap();
+        let frame = list_ok().to_frame().expect("valid");
         for end in 1..frame.len() {
             let result = read_payload(&mut &frame[..end]);
             assert!(matches!(result, Err(FrameError::Torn)), "cut at {end}");
@@ -208,7 +211,7 @@ mod tests {
     #[test]
     fn a_length_over_the_limit_is_refused_before_it_is_read() {
         let header = u32::MAX.to_le_bytes();
-        let error = read_payload(&mut header.as_slice()).unwrap_err();
+        let error = read_payload(&mut header.as_slice()).expect_err("too long");
         assert_eq!(
             error.to_string(),
             "frame length 4294967295 exceeds 67108864"
@@ -217,7 +220,7 @@ mod tests {
 
     #[test]
     fn junk_is_malformed_and_never_a_panic() {
-        let frame = list_ok().to_frame().unwrap();
+        let frame = list_ok().to_frame().expect("valid");
         for at in HEADER_LEN..frame.len() {
             let mut payload = frame[HEADER_LEN..].to_vec();
             payload[at - HEADER_LEN] ^= 0xff;

@@ -93,7 +93,8 @@ mod tests {
 
     #[test]
     fn who_is_reaped() {
-        let rows: [(&str, &[(u64, u64)], u64, Option<u64>); 7] = [
+        type Row = (&'static str, &'static [(u64, u64)], u64, Option<u64>);
+        let rows: [Row; 7] = [
             ("no pressure", &[(1, 900)], 0, None),
             ("no children", &[], 10, None),
             (

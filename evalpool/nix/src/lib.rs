@@ -1,1 +1,18 @@
-//! gradient-nix
+//! Nix, embedded through its C API, and the evaluator subprocess around it.
+//!
+//! The libraries are opened at run time, so nothing here needs Nix to build, one binary works with
+//! Nix 2.26 to 2.36, and a machine without Nix gets an error instead of a program that does not
+//! start. This is the only crate with `unsafe` code.
+
+pub mod error;
+pub mod evaluator;
+mod ffi;
+pub mod library;
+mod process;
+mod stats;
+pub mod subprocess;
+mod tree;
+
+pub use error::EvalError;
+pub use evaluator::Evaluator;
+pub use library::{LoadError, Nix};

@@ -1,0 +1,350 @@
+//! A safe face of the C API: one evaluator per process, on one thread.
+
+use std::ffi::{CStr, CString, c_char, c_uint, c_void};
+use std::ptr;
+
+use crate::error::{EvalError, last_position, strip_ansi};
+use crate::ffi::{self, Context, EvalState, RawValue};
+use crate::library::Nix;
+
+/// Nix's evaluator with its store. It belongs to the thread that made it, because only that thread's
+/// stack is known to the garbage collector; the raw pointers keep it from being sent elsewhere.
+pub struct Evaluator {
+    nix: &'static Nix,
+    context: *mut Context,
+    /// For reading the error of `context`.
+    second: *mut Context,
+    state: *mut EvalState,
+}
+
+impl Evaluator {
+    /// Initialises Nix and opens the store. The evaluator lives as long as the process: nothing of
+    /// Nix is ever freed, since its builder must not be and destructors at the end buy nothing.
+    ///
+    /// # Errors
+    /// If Nix cannot be initialised or the store does not answer.
+    pub fn open(nix: &'static Nix, store_uri: &str) -> Result<&'static Evaluator, EvalError> {
+        let api = &nix.api;
+        // SAFETY: creates an object out of nothing.
+        let (context, second) =
+            unsafe { ((api.nix_c_context_create)(), (api.nix_c_context_create)()) };
+        if context.is_null() || second.is_null() {
+            return Err(EvalError::plain("out of memory"));
+        }
+        let mut evaluator = Evaluator {
+            nix,
+            context,
+            second,
+            state: ptr::null_mut(),
+        };
+        // SAFETY: the context is valid, here and in all calls of this function.
+        evaluator.check(unsafe { (api.nix_libexpr_init)(context) })?;
+        // SAFETY: as above.
+        let settings = evaluator.non_null(unsafe { (api.nix_flake_settings_new)(context) })?;
+        if let Some(init_global) = api.nix_flake_init_global {
+            // Up to Nix 2.27: adds `getFlake` to every state made later.
+            // SAFETY: both objects are valid; no state exists yet.
+            evaluator.check(unsafe { init_global(context, settings) })?;
+        }
+        let uri = c_string(store_uri)?;
+        // SAFETY: a null-terminated URI and no parameters.
+        let store = unsafe { (api.nix_store_open)(context, uri.as_ptr(), ptr::null_mut()) };
+        let store = evaluator.non_null(store)?;
+        let mut version: Vec<u8> = Vec::new();
+        // Asks the daemon something, so that a store that does not answer is known now.
+        // SAFETY: the store is valid, `version` outlives the call that fills it.
+        evaluator.check(unsafe {
+            (api.nix_store_get_version)(context, store, push_bytes, (&raw mut version).cast())
+        })?;
+        // SAFETY: the store is valid and never freed.
+        let builder = unsafe { (api.nix_eval_state_builder_new)(context, store) };
+        let builder = evaluator.non_null(builder)?;
+        // SAFETY: the builder is valid. Without this call the state would be read-only.
+        evaluator.check(unsafe { (api.nix_eval_state_builder_load)(context, builder) })?;
+        if let Some(add_flakes) = api.nix_flake_settings_add_to_eval_state_builder {
+            // SAFETY: all three objects are valid.
+            evaluator.check(unsafe { add_flakes(context, settings, builder) })?;
+        }
+        // SAFETY: the builder is valid; it is leaked, since the state refers to it.
+        let state = unsafe { (api.nix_eval_state_build)(context, builder) };
+        evaluator.state = evaluator.non_null(state)?;
+        Ok(Box::leak(Box::new(evaluator)))
+    }
+
+    /// The Nix that evaluates.
+    #[must_use]
+    pub fn nix(&self) -> &'static Nix {
+        self.nix
+    }
+
+    /// The outputs of a locked flake.
+    ///
+    /// # Errors
+    /// If the flake cannot be fetched, parsed or evaluated.
+    pub fn flake_outputs(&'static self, reference: &str) -> Result<Value, EvalError> {
+        let quoted = reference
+            .replace('\\', "\\\\")
+            .replace('"', "\\\"")
+            .replace("${", "\\${");
+        self.evaluate(&format!("(builtins.getFlake \"{quoted}\").outputs"))
+    }
+
+    /// Evaluates an expression.
+    ///
+    /// # Errors
+    /// Whatever Nix says.
+    pub fn evaluate(&'static self, expression: &str) -> Result<Value, EvalError> {
+        let expression = c_string(expression)?;
+        // SAFETY: context and state are valid.
+        let raw = unsafe { (self.nix.api.nix_alloc_value)(self.context, self.state) };
+        let value = Value {
+            evaluator: self,
+            raw: self.non_null(raw)?,
+        };
+        // SAFETY: all pointers are valid, both strings null-terminated.
+        self.check(unsafe {
+            (self.nix.api.nix_expr_eval_from_string)(
+                self.context,
+                self.state,
+                expression.as_ptr(),
+                c"/".as_ptr(),
+                value.raw,
+            )
+        })?;
+        Ok(value)
+    }
+
+    fn check(&self, code: ffi::Err) -> Result<(), EvalError> {
+        match code {
+            ffi::OK => Ok(()),
+            code => Err(self.error(code)),
+        }
+    }
+
+    fn non_null<T>(&self, pointer: *mut T) -> Result<*mut T, EvalError> {
+        if pointer.is_null() {
+            // SAFETY: the context is valid.
+            let code = unsafe { (self.nix.api.nix_err_code)(self.context) };
+            return Err(self.error(code));
+        }
+        Ok(pointer)
+    }
+
+    /// The error that the last call left in the context.
+    fn error(&self, code: ffi::Err) -> EvalError {
+        let api = &self.nix.api;
+        let mut len: c_uint = 0;
+        // SAFETY: two valid contexts; the text belongs to the first and is copied at once.
+        let full = unsafe {
+            let text = (api.nix_err_msg)(self.second, self.context, &raw mut len);
+            if text.is_null() {
+                Vec::new()
+            } else {
+                bytes(text, len).to_vec()
+            }
+        };
+        let full = strip_ansi(&String::from_utf8_lossy(&full));
+        let mut message: Vec<u8> = Vec::new();
+        if code == ffi::ERR_NIX {
+            // SAFETY: as above; `message` outlives the call that fills it.
+            unsafe {
+                (api.nix_err_info_msg)(
+                    self.second,
+                    self.context,
+                    push_bytes,
+                    (&raw mut message).cast(),
+                );
+            }
+        }
+        let message = strip_ansi(&String::from_utf8_lossy(&message));
+        let position = last_position(&full);
+        match message.trim() {
+            "" if full.trim().is_empty() => {
+                EvalError::plain(format!("Nix failed with code {code}"))
+            }
+            "" => EvalError {
+                message: full.trim().to_owned(),
+                position: None,
+            },
+            text => EvalError {
+                message: text.to_owned(),
+                position,
+            },
+        }
+    }
+}
+
+/// A value of the evaluator, kept alive for the garbage collector as long as this handle.
+pub struct Value {
+    evaluator: &'static Evaluator,
+    raw: *mut RawValue,
+}
+
+impl Value {
+    /// The type code of a value that has been forced.
+    fn type_code(&self) -> ffi::ValueType {
+        let evaluator = self.evaluator;
+        // SAFETY: context and value are valid.
+        unsafe { (evaluator.nix.api.nix_get_type)(evaluator.context, self.raw) }
+    }
+
+    /// Whether the value is a set.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.type_code() == ffi::TYPE_ATTRS
+    }
+
+    /// Words for the type, such as `a function`.
+    #[must_use]
+    pub fn type_words(&self) -> &'static str {
+        let code = usize::try_from(self.type_code()).unwrap_or(usize::MAX);
+        ffi::TYPE_WORDS
+            .get(code)
+            .copied()
+            .unwrap_or("a value of unknown type")
+    }
+
+    /// The text of a string; `None` for other types.
+    ///
+    /// # Errors
+    /// If the text is no UTF-8.
+    pub fn string(&self) -> Result<Option<String>, EvalError> {
+        if self.type_code() != ffi::TYPE_STRING {
+            return Ok(None);
+        }
+        let evaluator = self.evaluator;
+        let mut text: Vec<u8> = Vec::new();
+        // SAFETY: the value is a string; `text` outlives the call that fills it.
+        evaluator.check(unsafe {
+            (evaluator.nix.api.nix_get_string)(
+                evaluator.context,
+                self.raw,
+                push_bytes,
+                (&raw mut text).cast(),
+            )
+        })?;
+        String::from_utf8(text)
+            .map(Some)
+            .map_err(|_| EvalError::plain("a string is not UTF-8"))
+    }
+
+    /// The sorted names of a set, nothing forced; empty for other types.
+    ///
+    /// # Errors
+    /// If a name is no UTF-8.
+    pub fn names(&self) -> Result<Vec<String>, EvalError> {
+        if !self.is_set() {
+            return Ok(Vec::new());
+        }
+        let evaluator = self.evaluator;
+        let api = &evaluator.nix.api;
+        // SAFETY: the value is a set.
+        let count = unsafe { (api.nix_get_attrs_size)(evaluator.context, self.raw) };
+        let mut names = Vec::with_capacity(count as usize);
+        for index in 0..count {
+            // SAFETY: the value is a set and the index in range; the name belongs to the symbol
+            // table, which lives as long as the state.
+            let name = unsafe {
+                let name = (api.nix_get_attr_name_byidx)(
+                    evaluator.context,
+                    self.raw,
+                    evaluator.state,
+                    index,
+                );
+                CStr::from_ptr(evaluator.non_null(name.cast_mut())?)
+            };
+            let name = name
+                .to_str()
+                .map_err(|_| EvalError::plain(format!("attribute name {name:?} is not UTF-8")))?;
+            names.push(name.to_owned());
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Whether a set has this attribute, nothing forced; `false` for other types.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        let Ok(name) = c_string(name) else {
+            return false;
+        };
+        let evaluator = self.evaluator;
+        // SAFETY: the value is a set, the name null-terminated.
+        self.is_set()
+            && unsafe {
+                (evaluator.nix.api.nix_has_attr_byname)(
+                    evaluator.context,
+                    self.raw,
+                    evaluator.state,
+                    name.as_ptr(),
+                )
+            }
+    }
+
+    /// An attribute of a set, forced; `None` if there is none or the value is no set.
+    ///
+    /// # Errors
+    /// If the attribute throws.
+    pub fn attribute(&self, name: &str) -> Result<Option<Value>, EvalError> {
+        let Ok(name) = c_string(name) else {
+            return Ok(None);
+        };
+        if !self.is_set() {
+            return Ok(None);
+        }
+        let evaluator = self.evaluator;
+        let api = &evaluator.nix.api;
+        // SAFETY: the value is a set, the name null-terminated.
+        let raw = unsafe {
+            (api.nix_get_attr_byname)(evaluator.context, self.raw, evaluator.state, name.as_ptr())
+        };
+        if !raw.is_null() {
+            return Ok(Some(Value { evaluator, raw }));
+        }
+        // SAFETY: the context is valid.
+        match unsafe { (api.nix_err_code)(evaluator.context) } {
+            ffi::ERR_KEY => Ok(None),
+            code => Err(evaluator.error(code)),
+        }
+    }
+}
+
+impl Clone for Value {
+    fn clone(&self) -> Value {
+        let evaluator = self.evaluator;
+        // SAFETY: context and value are valid; one more handle, one more reference.
+        unsafe { (evaluator.nix.api.nix_value_incref)(evaluator.context, self.raw) };
+        Value {
+            evaluator,
+            raw: self.raw,
+        }
+    }
+}
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        // SAFETY: this handle owns one reference. The second context, so that an error that is
+        // just being read stays.
+        unsafe { (self.evaluator.nix.api.nix_value_decref)(self.evaluator.second, self.raw) };
+    }
+}
+
+fn c_string(text: &str) -> Result<CString, EvalError> {
+    CString::new(text).map_err(|_| EvalError::plain("a text holds a null byte"))
+}
+
+/// # Safety
+/// `start` must point to `len` readable bytes that live for `'a`.
+unsafe fn bytes<'a>(start: *const c_char, len: c_uint) -> &'a [u8] {
+    if start.is_null() || len == 0 {
+        return &[];
+    }
+    // SAFETY: the caller vouches for the range.
+    unsafe { std::slice::from_raw_parts(start.cast(), len as usize) }
+}
+
+/// Appends what Nix hands over to the `Vec<u8>` behind `target`.
+unsafe extern "C" fn push_bytes(start: *const c_char, len: c_uint, target: *mut c_void) {
+    // SAFETY: Nix passes a valid range, and `target` is the vector that the caller lent.
+    unsafe { (*target.cast::<Vec<u8>>()).extend_from_slice(bytes(start, len)) };
+}
