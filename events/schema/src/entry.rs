@@ -122,6 +122,8 @@ pub enum Input {
     },
     /// Time passed; `Entry::at` says which.
     Tick,
+    /// The periodic look for what the rules should have done at once.
+    Sweep,
 }
 
 /// What the core needs to know of the configuration. Part of the log, so that a replay decides alike.

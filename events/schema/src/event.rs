@@ -201,6 +201,11 @@ pub enum Event {
         /// Why.
         reason: String,
     },
+    /// A step of the job was taken over whose data stand in the input (`FetchResult`, `BuildOutput`).
+    UpdateRecorded {
+        /// The hand-out.
+        assignment: AssignmentId,
+    },
     /// The worker is asked to stop it.
     AbortRequested {
         /// The job.
@@ -208,7 +213,7 @@ pub enum Event {
         /// The hand-out.
         assignment: AssignmentId,
         /// Why.
-        reason: String,
+        cause: AbortCause,
     },
     /// The hand-out is over without a report: worker lost, no answer, server's decision.
     AssignmentAbandoned {
@@ -478,6 +483,38 @@ pub enum JobResult {
     Completed,
     /// With `JobFailed`.
     Failed(FailureKind),
+}
+
+/// Why a running job is to stop.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    rkyv::Archive,
+    rkyv::Serialize,
+    rkyv::Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum AbortCause {
+    /// A user canceled this very job.
+    Canceled,
+    /// No live evaluation wants it any more.
+    Unwanted,
+}
+
+impl AbortCause {
+    /// What a person reads.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            AbortCause::Canceled => "canceled by a user",
+            AbortCause::Unwanted => "no evaluation wants it any more",
+        }
+    }
 }
 
 /// Why a hand-out ended without a report.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::envelope::wire_v1;
 use crate::job::Job;
 use crate::score::OfferNumber;
+use crate::worker::OpenAssignment;
 
 /// What a worker is told. Every delivery may come twice; the worker tells by ids.
 #[derive(
@@ -33,6 +34,8 @@ pub enum ServerMessage {
         eval: bool,
         /// May build.
         build: bool,
+        /// The assignments that are open for this worker; it stops whatever else it runs.
+        open_assignments: Vec<OpenAssignment>,
     },
     /// The session is refused.
     Reject {

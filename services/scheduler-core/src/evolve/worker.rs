@@ -1,0 +1,204 @@
+//! Fold of the worker events.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gradient_domain::{SessionId, WorkerId};
+use gradient_events::score::{CandidateScore, OfferNumber};
+use gradient_events::worker::Hello;
+use gradient_events::{Event, Input, WorkerMessage};
+
+use super::corrupt;
+use crate::state::State;
+use crate::worker::{Page, Presence, Rejection, WINDOW_MAX, Worker, WorkerScore};
+
+pub(super) fn apply(state: &mut State, input: &Input, event: &Event) {
+    match (event, input) {
+        (Event::SettingsReplaced, Input::Started { settings }) => state.settings = settings.clone(),
+        (
+            Event::WorkerJoined {
+                worker,
+                session,
+                protocol,
+            },
+            Input::Worker {
+                message: WorkerMessage::Hello(hello),
+                ..
+            },
+        ) => join(state, *worker, *session, *protocol, hello),
+        (
+            Event::WorkerRejected {
+                worker,
+                session,
+                code,
+                reason,
+            },
+            _,
+        ) => {
+            let entry = state
+                .workers
+                .entry(*worker)
+                .or_insert_with(|| blank(*session));
+            entry.rejection = Some(Rejection {
+                session: *session,
+                code: *code,
+                reason: reason.clone(),
+            });
+        }
+        (
+            Event::CapabilitiesReplaced { worker, version },
+            Input::Worker {
+                message: WorkerMessage::WorkerCapabilities { capabilities },
+                ..
+            },
+        ) => {
+            let entry = state.worker_mut(*worker);
+            entry.capabilities = Some(capabilities.clone());
+            entry.capabilities_version = *version;
+            entry.cursor = OfferNumber::default();
+            entry.welcome_owed = false;
+        }
+        (Event::MetricsRecorded { worker }, Input::Metrics { metrics, .. }) => {
+            state.worker_mut(*worker).metrics = Some(metrics.clone());
+        }
+        (Event::SlotIdle { worker, kind }, _) => {
+            let now = state.now;
+            state.worker_mut(*worker).idle.insert(*kind, now);
+        }
+        (
+            Event::OffersSent {
+                worker,
+                up_to,
+                list,
+                is_final,
+            },
+            _,
+        ) => {
+            let entry = state.worker_mut(*worker);
+            let after = if *list {
+                OfferNumber::default()
+            } else {
+                entry.cursor
+            };
+            entry.page = Some(Page {
+                after,
+                up_to: *up_to,
+                list: *list,
+                is_final: *is_final,
+            });
+            entry.cursor = *up_to;
+            entry.listed |= *list;
+            entry.welcome_owed = false;
+        }
+        (
+            Event::ScoresRecorded { worker, up_to },
+            Input::Worker {
+                message: WorkerMessage::RequestJobChunk { scores, .. },
+                ..
+            },
+        ) => record_scores(state, *worker, *up_to, scores),
+        (Event::WorkerDraining { worker }, _) => set_presence(state, *worker, Presence::Draining),
+        (Event::WorkerLost { worker }, _) => set_presence(state, *worker, Presence::Lost),
+        (Event::WorkerLeft { worker, .. }, _) => set_presence(state, *worker, Presence::Left),
+        (event, input) => corrupt(input, event),
+    }
+}
+
+fn blank(session: SessionId) -> Worker {
+    Worker {
+        name: String::new(),
+        session,
+        presence: Presence::Refused,
+        fetch: false,
+        eval: false,
+        build: false,
+        protocol: 0,
+        capabilities: None,
+        capabilities_version: 0,
+        metrics: None,
+        listed: false,
+        cursor: OfferNumber::default(),
+        page: None,
+        scores: BTreeMap::new(),
+        idle: BTreeMap::new(),
+        assignments: BTreeSet::new(),
+        welcome_owed: false,
+        rejection: None,
+    }
+}
+
+fn join(state: &mut State, worker: WorkerId, session: SessionId, protocol: u16, hello: &Hello) {
+    let entry = state
+        .workers
+        .entry(worker)
+        .or_insert_with(|| blank(session));
+    let resumes = entry.session == session && entry.presence.is_here();
+    if !resumes {
+        let assignments = std::mem::take(&mut entry.assignments);
+        let capabilities_version = entry.capabilities_version;
+        *entry = Worker {
+            assignments,
+            capabilities_version,
+            ..blank(session)
+        };
+        entry.presence = Presence::Connected;
+    }
+    entry.name.clone_from(&hello.name);
+    (entry.fetch, entry.eval, entry.build) = (hello.fetch, hello.eval, hello.build);
+    entry.protocol = protocol;
+    entry.welcome_owed = true;
+    entry.rejection = None;
+    let kept = entry.assignments.clone();
+    for assignment in kept {
+        if let Some(open) = state.assignments.get_mut(&assignment) {
+            open.session = session;
+        }
+    }
+}
+
+/// Takes over the answers for jobs that still wait; the others went to somebody else meanwhile.
+fn record_scores(
+    state: &mut State,
+    worker: WorkerId,
+    up_to: OfferNumber,
+    scores: &[CandidateScore],
+) {
+    let (queue, workers) = (&state.queue, &mut state.workers);
+    let entry = workers
+        .get_mut(&worker)
+        .expect("events name workers that joined before");
+    for score in scores {
+        let CandidateScore {
+            job,
+            missing_count,
+            missing_nar_size,
+            outputs_present,
+        } = *score;
+        let Some(pending) = queue.get(job) else {
+            continue;
+        };
+        let answer = WorkerScore {
+            offer: pending.offer,
+            missing_count,
+            missing_nar_size,
+            outputs_present,
+        };
+        entry.scores.insert(job, answer);
+    }
+    if entry.scores.len() > WINDOW_MAX {
+        entry
+            .scores
+            .retain(|job, answer| queue.get(*job).is_some_and(|p| p.offer == answer.offer));
+    }
+    if entry.page.is_some_and(|page| page.up_to <= up_to) {
+        entry.page = None;
+    }
+}
+
+fn set_presence(state: &mut State, worker: WorkerId, presence: Presence) {
+    let entry = state.worker_mut(worker);
+    entry.presence = presence;
+    entry.idle.clear();
+    entry.page = None;
+    entry.scores.clear();
+    entry.welcome_owed = false;
+}
