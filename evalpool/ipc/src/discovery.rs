@@ -72,6 +72,19 @@ impl Discovery {
             .extend(batches.map(|batch| Call::first(Work::List(batch))));
     }
 
+    /// Queues a call again whose subprocess could not open the flake, though another one could;
+    /// `false` if that happened before.
+    pub fn failed_once(&mut self, call: &Call) -> bool {
+        let again = call.crashes == 0;
+        if again {
+            self.queue.push_back(Call {
+                crashes: 1,
+                ..call.clone()
+            });
+        }
+        again
+    }
+
     /// Decides about a call whose subprocess ended: it comes back in smaller parts down to the one
     /// attribute at fault, which is tried once more and then given up with this error.
     pub fn crashed(&mut self, call: Call, crash: &Crash) -> Option<AttrError> {

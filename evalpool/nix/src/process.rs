@@ -41,6 +41,13 @@ fn replace(from: i32, to: i32) -> io::Result<()> {
 pub(crate) fn subordinate() {
     // SAFETY: sets an attribute of this process; no memory is involved.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    // A dump of an evaluator's heap helps nobody and may be larger than the disk.
+    let none = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: reads the structure that it is given.
+    unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
     let _ = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE_ADJ);
 }
 

@@ -1,1 +1,19 @@
-//! gradient-pool
+//! The parent's side of the evaluator: a pool of subprocesses, one evaluation spread over them, and
+//! the guards that keep a bad attribute or a small machine from costing more than that attribute.
+//!
+//! Layer: tokio and processes; no NATS, no Nix (that is behind the pipe).
+
+pub mod driver;
+pub mod eval_stats;
+pub mod memory;
+pub mod pool;
+pub mod resolver;
+pub mod settings;
+mod stderr;
+pub mod transport;
+
+pub use memory::MemoryProbe;
+pub use pool::Pool;
+pub use resolver::{DiscoverError, DiscoverySummary, Found};
+pub use settings::PoolSettings;
+pub use transport::SpawnError;

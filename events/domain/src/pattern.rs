@@ -129,15 +129,24 @@ impl Pattern {
     pub fn reaches(&self, path: &AttrPath) -> bool {
         let extra = usize::from(self.segments.last() == Some(&Segment::Star));
         let wanted = self.segments.len()..=self.segments.len() + extra;
-        wanted.contains(&path.0.len())
-            && self
-                .segments
-                .iter()
-                .zip(&path.0)
-                .all(|(segment, name)| match segment {
-                    Segment::Name(wanted) => wanted == name,
-                    Segment::Star | Segment::Hash => true,
-                })
+        wanted.contains(&path.0.len()) && self.agrees(path)
+    }
+
+    /// Whether a walk along this pattern comes through this path on its way.
+    #[must_use]
+    pub fn passes(&self, path: &AttrPath) -> bool {
+        path.0.len() < self.segments.len() && self.agrees(path)
+    }
+
+    /// Whether segments and names agree as far as both go.
+    fn agrees(&self, path: &AttrPath) -> bool {
+        self.segments
+            .iter()
+            .zip(&path.0)
+            .all(|(segment, name)| match segment {
+                Segment::Name(wanted) => wanted == name,
+                Segment::Star | Segment::Hash => true,
+            })
     }
 
     /// Whether the first segment is one of the documented outputs ([`ROOTS`]).

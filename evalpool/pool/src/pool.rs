@@ -1,0 +1,200 @@
+//! The pool: children are borrowed, tested, returned, and replaced.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use gradient_ipc::memory::must_recycle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::memory::{Guard, MemoryProbe, Procfs, Turn};
+use crate::settings::PoolSettings;
+use crate::transport::{SpawnError, Spawner, Transport};
+
+/// A pool of evaluator subprocesses. Cheap to clone; the last clone takes the children with it.
+#[derive(Clone)]
+pub struct Pool {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) settings: PoolSettings,
+    spawner: Spawner,
+    guard: Arc<Guard>,
+    watch: AbortHandle,
+    permits: Arc<Semaphore>,
+    idle: Mutex<Vec<Transport>>,
+    started: AtomicU64,
+    discoveries: AtomicUsize,
+}
+
+impl Pool {
+    /// A pool without children yet. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// If the thread that starts the children cannot be started.
+    pub fn new(settings: PoolSettings) -> io::Result<Pool> {
+        Self::with_probe(settings, Box::new(Procfs))
+    }
+
+    /// As [`Pool::new`], with other numbers about memory.
+    ///
+    /// # Errors
+    /// As [`Pool::new`].
+    pub fn with_probe(settings: PoolSettings, probe: Box<dyn MemoryProbe>) -> io::Result<Pool> {
+        let guard = Guard::new(probe, settings.min_free_ram_bytes);
+        let watch = tokio::spawn(guard.clone().watch()).abort_handle();
+        let inner = Inner {
+            spawner: Spawner::start()?,
+            guard,
+            watch,
+            permits: Arc::new(Semaphore::new(settings.children.max(1))),
+            idle: Mutex::default(),
+            started: AtomicU64::new(0),
+            discoveries: AtomicUsize::new(0),
+            settings,
+        };
+        Ok(Pool {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// How many subprocesses were started so far.
+    #[must_use]
+    pub fn children_started(&self) -> u64 {
+        self.inner.started.load(Ordering::Relaxed)
+    }
+
+    /// How many subprocesses wait for work.
+    #[must_use]
+    pub fn children_idle(&self) -> usize {
+        self.inner.idle().len()
+    }
+
+    /// Lets idle subprocesses end and refuses further work. Running evaluations end by their own
+    /// cancellation.
+    pub async fn shutdown(&self) {
+        self.inner.permits.close();
+        self.inner.release_idle().await;
+    }
+}
+
+impl Inner {
+    fn idle(&self) -> MutexGuard<'_, Vec<Transport>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends all idle children together.
+    pub(crate) async fn release_idle(&self) {
+        let idle: Vec<_> = self.idle().drain(..).collect();
+        let ending: JoinSet<()> = idle.into_iter().map(Transport::shutdown).collect();
+        ending.join_all().await;
+    }
+
+    /// Notes that an evaluation runs, until the result is dropped.
+    pub(crate) fn enter(self: &Arc<Self>) -> Running {
+        self.discoveries.fetch_add(1, Ordering::SeqCst);
+        Running {
+            inner: self.clone(),
+        }
+    }
+
+    /// Borrows a child, if possible one that has this flake open. `None` after a shutdown.
+    pub(crate) async fn checkout(
+        self: &Arc<Self>,
+        flake: &str,
+    ) -> Result<Option<Checkout>, SpawnError> {
+        let Ok(permit) = self.permits.clone().acquire_owned().await else {
+            return Ok(None);
+        };
+        let turn = self.guard.admit().await;
+        let transport = loop {
+            let Some(mut candidate) = self.take_idle(flake) else {
+                break self.open().await?;
+            };
+            if candidate.is_alive().await {
+                break candidate;
+            }
+        };
+        let inner = self.clone();
+        Ok(Some(Checkout {
+            transport,
+            inner,
+            _permit: permit,
+            _turn: turn,
+        }))
+    }
+
+    pub(crate) async fn open(&self) -> Result<Transport, SpawnError> {
+        let id = self.started.fetch_add(1, Ordering::Relaxed);
+        Transport::open(&self.settings, &self.spawner, &self.guard, id).await
+    }
+
+    fn take_idle(&self, flake: &str) -> Option<Transport> {
+        let mut idle = self.idle();
+        let warm = idle
+            .iter()
+            .position(|child| child.warm.as_deref() == Some(flake));
+        match warm {
+            Some(at) => Some(idle.swap_remove(at)),
+            None => idle.pop(),
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.watch.abort();
+    }
+}
+
+/// An evaluation that runs.
+pub(crate) struct Running {
+    inner: Arc<Inner>,
+}
+
+impl Running {
+    /// Ends the evaluation; after the last one, idle children end too, and with them their heaps.
+    pub(crate) async fn finish(self) {
+        if self.inner.discoveries.load(Ordering::SeqCst) == 1 {
+            self.inner.release_idle().await;
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.inner.discoveries.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.inner.idle().clear();
+        }
+    }
+}
+
+/// A borrowed child. Dropped without [`Checkout::give_back`] it is killed: whoever was interrupted
+/// in the middle of a call leaves a child that nobody can use.
+pub(crate) struct Checkout {
+    pub(crate) transport: Transport,
+    inner: Arc<Inner>,
+    _permit: OwnedSemaphorePermit,
+    _turn: Turn,
+}
+
+impl Checkout {
+    /// Returns the child, unless it has grown over its limit.
+    pub(crate) fn give_back(self) {
+        let Checkout {
+            mut transport,
+            inner,
+            _permit,
+            _turn,
+        } = self;
+        let rss = transport.measure();
+        if must_recycle(rss, inner.settings.max_rss_bytes) {
+            let limit = inner.settings.max_rss_bytes;
+            tracing::info!(rss, limit, "evaluator recycled");
+            return;
+        }
+        inner.idle().push(transport);
+    }
+}

@@ -1,0 +1,360 @@
+//! One evaluation over the pool: plan, list in batches, defer, survive crashes, stream results.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use gradient_domain::pattern::{Pattern, PatternSet, ROOTS, Segment};
+use gradient_domain::{AttrPath, StorePath};
+use gradient_ipc::discovery::{Call, Crash, Discovery, Merge, Work};
+use gradient_ipc::message::{List, ListOk, Plan, PlanOk, Request, Response};
+use gradient_ipc::tree::AttrError;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::eval_stats::Usage;
+use crate::pool::{Inner, Pool};
+use crate::transport::{Answer, SpawnError, unexpected};
+
+/// Something that an evaluation found, as soon as it is known. Nothing is told twice.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Found {
+    /// A derivation.
+    Attribute {
+        /// Where.
+        path: AttrPath,
+        /// Its `.drv` file, which exists in the store.
+        drv_path: StorePath,
+    },
+    /// Something that could not be evaluated. The evaluation goes on, and fails in the end.
+    Error {
+        /// Where, if it has a place.
+        path: Option<AttrPath>,
+        /// Nix's message, or ours; without the path.
+        message: String,
+    },
+    /// Something worth telling.
+    Warning(String),
+}
+
+/// Why an evaluation failed as a whole.
+#[derive(Debug, thiserror::Error)]
+pub enum DiscoverError {
+    /// The flake cannot be fetched, parsed, or its outputs not evaluated.
+    #[error("{message}")]
+    Flake {
+        /// What Nix says.
+        message: String,
+    },
+    /// There is no evaluator to work with.
+    #[error("no evaluator")]
+    Spawn(#[from] SpawnError),
+    /// A subprocess broke the rules of the conversation.
+    #[error("{reason}")]
+    Protocol {
+        /// How.
+        reason: String,
+    },
+    /// Nobody listens to the results any more, or the pool was shut down.
+    #[error("evaluation cancelled")]
+    Cancelled,
+}
+
+/// What an evaluation came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiscoverySummary {
+    /// Derivations found.
+    pub attributes: u64,
+    /// Errors told.
+    pub errors: u64,
+    /// Warnings told.
+    pub warnings: u64,
+    /// Calls to subprocesses.
+    pub calls: u64,
+    /// Calls that a subprocess did not survive.
+    pub crashes: u64,
+    /// Time from begin to end.
+    pub wall: Duration,
+    /// What the calls used.
+    pub usage: Usage,
+}
+
+impl Pool {
+    /// Evaluates a locked flake and streams what the patterns match. Dropping the future, or the
+    /// receiver of the results, cancels: children at work are killed.
+    ///
+    /// # Errors
+    /// If the evaluation fails as a whole. What was streamed before stays valid.
+    pub async fn discover(
+        &self,
+        flake_ref: &str,
+        patterns: &PatternSet,
+        sink: mpsc::Sender<Found>,
+    ) -> Result<DiscoverySummary, DiscoverError> {
+        let begin = Instant::now();
+        let running = self.inner.enter();
+        let mut resolver = Resolver::new(&self.inner, flake_ref, patterns, sink);
+        resolver.run().await?;
+        resolver.report_unmatched(patterns).await?;
+        running.finish().await;
+        resolver.summary.wall = begin.elapsed();
+        Ok(resolver.summary)
+    }
+}
+
+enum Outcome {
+    Answered(Answer),
+    Crashed(Crash),
+    Unavailable(SpawnError),
+    ShutDown,
+}
+
+struct Resolver {
+    inner: Arc<Inner>,
+    flake: Arc<str>,
+    excludes: Arc<[AttrPath]>,
+    discovery: Discovery,
+    merge: Merge,
+    sink: mpsc::Sender<Found>,
+    summary: DiscoverySummary,
+}
+
+impl Resolver {
+    fn new(
+        inner: &Arc<Inner>,
+        flake: &str,
+        patterns: &PatternSet,
+        sink: mpsc::Sender<Found>,
+    ) -> Resolver {
+        let includes = patterns
+            .includes
+            .iter()
+            .map(|include| include.segments.clone())
+            .collect();
+        Resolver {
+            inner: inner.clone(),
+            flake: flake.into(),
+            excludes: patterns.excludes.as_slice().into(),
+            discovery: Discovery::new(inner.settings.children.max(1), includes),
+            merge: Merge::new(patterns.excludes.iter().cloned().collect()),
+            sink,
+            summary: DiscoverySummary::default(),
+        }
+    }
+
+    /// Works until the queue is empty. Dropping the set of calls kills the children at work.
+    async fn run(&mut self) -> Result<(), DiscoverError> {
+        let mut calls = JoinSet::new();
+        loop {
+            while calls.len() < self.inner.settings.children.max(1) {
+                let Some(call) = self.discovery.next_call() else {
+                    break;
+                };
+                self.summary.calls += 1;
+                calls.spawn(perform(
+                    self.inner.clone(),
+                    self.flake.clone(),
+                    self.excludes.clone(),
+                    call,
+                ));
+            }
+            let sink = self.sink.clone();
+            let done = tokio::select! {
+                done = calls.join_next() => done,
+                () = sink.closed() => return Err(DiscoverError::Cancelled),
+            };
+            match done {
+                None => return Ok(()),
+                Some(Ok((call, outcome))) => self.take(call, outcome).await?,
+                Some(Err(lost)) => {
+                    return Err(DiscoverError::Protocol {
+                        reason: format!("call lost: {lost}"),
+                    });
+                }
+            }
+        }
+    }
+
+    async fn take(&mut self, call: Call, outcome: Outcome) -> Result<(), DiscoverError> {
+        let answer = match outcome {
+            Outcome::Answered(answer) => answer,
+            Outcome::Crashed(crash) => {
+                tracing::warn!(cause = crash.cause, "evaluator crashed");
+                self.summary.crashes += 1;
+                match self.discovery.crashed(call, &crash) {
+                    Some(error) => return self.error(error).await,
+                    None => return Ok(()),
+                }
+            }
+            Outcome::Unavailable(error) => return Err(error.into()),
+            Outcome::ShutDown => return Err(DiscoverError::Cancelled),
+        };
+        if let Some(stats) = &answer.stats {
+            self.summary.usage.add(stats);
+        }
+        for warning in answer.warnings {
+            self.warning(warning).await?;
+        }
+        match (&call.work, answer.response) {
+            (Work::Plan(_), Response::PlanOk(planned)) => self.planned(planned).await,
+            (Work::List(_), Response::ListOk(listed)) => self.listed(listed).await,
+            (Work::List(_), Response::Err(_)) if self.discovery.failed_once(&call) => Ok(()),
+            (_, Response::Err(failure)) => Err(DiscoverError::Flake {
+                message: failure.message,
+            }),
+            (_, response) => Err(DiscoverError::Protocol {
+                reason: unexpected(&response),
+            }),
+        }
+    }
+
+    async fn planned(&mut self, planned: PlanOk) -> Result<(), DiscoverError> {
+        self.discovery.add_shards(planned.shards);
+        for error in planned.errors {
+            self.error(error).await?;
+        }
+        Ok(())
+    }
+
+    async fn listed(&mut self, listed: ListOk) -> Result<(), DiscoverError> {
+        self.discovery.add_shards(listed.deferred);
+        for item in listed.items {
+            match item.result {
+                Err(message) => {
+                    self.error(AttrError {
+                        attr: item.attr,
+                        message,
+                    })
+                    .await?
+                }
+                Ok(drv_path) if self.merge.is_new_attribute(&item.attr) => {
+                    self.summary.attributes += 1;
+                    self.tell(Found::Attribute {
+                        path: item.attr,
+                        drv_path,
+                    })
+                    .await?;
+                }
+                Ok(_) => {}
+            }
+        }
+        for error in listed.errors {
+            self.error(error).await?;
+        }
+        for warning in listed.warnings {
+            self.warning(warning).await?;
+        }
+        Ok(())
+    }
+
+    async fn error(&mut self, error: AttrError) -> Result<(), DiscoverError> {
+        if !self.merge.is_new_error(&error) {
+            return Ok(());
+        }
+        self.summary.errors += 1;
+        self.tell(Found::Error {
+            path: Some(error.attr),
+            message: error.message,
+        })
+        .await
+    }
+
+    async fn warning(&mut self, warning: String) -> Result<(), DiscoverError> {
+        if !self.merge.is_new_warning(&warning) {
+            return Ok(());
+        }
+        self.summary.warnings += 1;
+        self.tell(Found::Warning(warning)).await
+    }
+
+    async fn tell(&self, found: Found) -> Result<(), DiscoverError> {
+        self.sink
+            .send(found)
+            .await
+            .map_err(|_| DiscoverError::Cancelled)
+    }
+
+    /// Whoever names an attribute wants it to be there; a wildcard may match nothing.
+    async fn report_unmatched(&mut self, patterns: &PatternSet) -> Result<(), DiscoverError> {
+        let unmatched: Vec<_> = patterns
+            .includes
+            .iter()
+            .filter(|include| {
+                !self
+                    .merge
+                    .paths()
+                    .any(|path| include.reaches(path) || include.passes(path))
+            })
+            .collect();
+        let everything = ROOTS.map(|root| Pattern {
+            exclude: false,
+            segments: vec![Segment::Name(root.to_owned()), Segment::Star],
+        });
+        let wants_everything = everything
+            .iter()
+            .all(|root| patterns.includes.contains(root));
+        let nothing = everything.iter().all(|root| unmatched.contains(&root));
+        if wants_everything && nothing {
+            self.warning("pattern '*' matched no derivations in the flake".to_owned())
+                .await?;
+        }
+        for include in unmatched {
+            if let Some(path) = include.exact_path() {
+                let message = format!("target '{path}' matched no derivations in the flake");
+                self.error(AttrError {
+                    attr: path,
+                    message,
+                })
+                .await?;
+            } else if !(wants_everything && everything.contains(include)) {
+                let text = format!("pattern '{include}' matched no derivations in the flake");
+                self.warning(text).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One call on a borrowed child.
+async fn perform(
+    inner: Arc<Inner>,
+    flake: Arc<str>,
+    excludes: Arc<[AttrPath]>,
+    call: Call,
+) -> (Call, Outcome) {
+    let mut checkout = match inner.checkout(&flake).await {
+        Ok(Some(checkout)) => checkout,
+        Ok(None) => return (call, Outcome::ShutDown),
+        Err(error) => return (call, Outcome::Unavailable(error)),
+    };
+    let flake = flake.to_string();
+    let request = match call.work.clone() {
+        Work::Plan(patterns) => Request::Plan(Plan {
+            flake: flake.clone(),
+            patterns,
+        }),
+        Work::List(shard) => {
+            let excludes = excludes.to_vec();
+            Request::List(List {
+                flake: flake.clone(),
+                shard,
+                excludes,
+            })
+        }
+    };
+    let outcome = match checkout
+        .transport
+        .call(&request, inner.settings.call_limit)
+        .await
+    {
+        Ok(answer) => {
+            // A child that could not open the flake may be in any state: it is not kept.
+            if !matches!(answer.response, Response::Err(_)) {
+                checkout.transport.warm = Some(flake);
+                checkout.give_back();
+            }
+            Outcome::Answered(answer)
+        }
+        Err(crash) => Outcome::Crashed(crash),
+    };
+    (call, outcome)
+}
