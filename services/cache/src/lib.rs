@@ -1,1 +1,24 @@
-//! gradient-cache
+//! The cache service: a binary cache over HTTP that plain Nix reads and workers fill, and the logs
+//! of builds.
+//!
+//! Layer: a service of its own. Wall: it knows nothing of the scheduler. What it stores is verified
+//! before anybody can see it, written once and signed by its own key; text from outside becomes a
+//! store path, a hash or a log id before it names a file (`docs/cache.md`).
+
+mod claim;
+mod error;
+mod http;
+mod log_http;
+mod logs;
+mod objects;
+mod receive;
+mod settings;
+pub mod token;
+mod upload;
+
+pub use error::Error;
+pub use http::router;
+pub use logs::LOG_ID_LEN_MAX;
+pub use settings::{CacheSettings, CacheState, OpenError};
+pub use token::{Scope, TokenError, UploadToken};
+pub use upload::{METADATA_HEADER, UploadAnswer, UploadMetadata};
