@@ -1,1 +1,10 @@
-//! gradient-runtime
+//! What every process of ours needs and no domain: logging and traces, metrics, health, shutdown,
+//! an HTTP listener. Nothing else reads the environment.
+//!
+//! Layer: beside the domain; it must not see it.
+
+pub mod health;
+pub mod http;
+pub mod metrics;
+pub mod shutdown;
+pub mod telemetry;
