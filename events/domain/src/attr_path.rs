@@ -66,14 +66,9 @@ impl fmt::Display for AttrPath {
 /// allowed as package names have them.
 #[must_use]
 pub fn is_bare(name: &str) -> bool {
-    let first_is_plain = name
-        .bytes()
-        .next()
-        .is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_');
-    first_is_plain
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"_-'".contains(&b))
+    let first_is_plain =
+        name.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_');
+    first_is_plain && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-'".contains(&b))
 }
 
 fn write_name(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
@@ -107,28 +102,16 @@ mod tests {
     #[test]
     fn names_are_quoted_only_where_needed() {
         let rows = [
-            (
-                vec!["packages", "x86_64-linux", "hello"],
-                "packages.x86_64-linux.hello",
-            ),
+            (vec!["packages", "x86_64-linux", "hello"], "packages.x86_64-linux.hello"),
             (vec!["packages", "tool-1.2"], "packages.\"tool-1.2\""),
             (vec!["a", ""], "a.\"\""),
-            (
-                vec!["quo\"te", "back\\slash"],
-                "\"quo\\\"te\".\"back\\\\slash\"",
-            ),
-            (
-                vec!["dollar${x}", "line\nbreak"],
-                "\"dollar\\${x}\".\"line\\nbreak\"",
-            ),
+            (vec!["quo\"te", "back\\slash"], "\"quo\\\"te\".\"back\\\\slash\""),
+            (vec!["dollar${x}", "line\nbreak"], "\"dollar\\${x}\".\"line\\nbreak\""),
             (vec!["-dash", "1st", "star*"], "\"-dash\".1st.\"star*\""),
             (vec!["bell\u{7}"], "\"bell\\u{7}\""),
         ];
         for (names, text) in rows {
-            assert_eq!(
-                names.iter().copied().collect::<AttrPath>().to_string(),
-                text
-            );
+            assert_eq!(names.iter().copied().collect::<AttrPath>().to_string(), text);
         }
     }
 }

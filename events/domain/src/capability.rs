@@ -128,11 +128,7 @@ impl Requirement {
     pub fn new<S: Into<String>>(system: S, features: impl IntoIterator<Item = String>) -> Self {
         Self {
             system: System(system.into()),
-            features: features
-                .into_iter()
-                .filter(|f| !f.is_empty())
-                .map(Feature)
-                .collect(),
+            features: features.into_iter().filter(|f| !f.is_empty()).map(Feature).collect(),
         }
     }
 }

@@ -61,23 +61,16 @@ impl Derivation {
     /// A variable of the environment, if it is there and is UTF-8.
     #[must_use]
     pub fn env_text(&self, name: &str) -> Option<&str> {
-        self.env
-            .get(name.as_bytes())
-            .and_then(|value| std::str::from_utf8(value).ok())
+        self.env.get(name.as_bytes()).and_then(|value| std::str::from_utf8(value).ok())
     }
 
     /// The attributes that scheduling reads. Structured attributes (`__json`) are parsed here, so
     /// take this once when several are needed.
     #[must_use]
     pub fn attributes(&self) -> Attributes<'_> {
-        let structured = self
-            .env
-            .get(STRUCTURED.as_bytes())
-            .and_then(|json| serde_json::from_slice(json).ok());
-        Attributes {
-            derivation: self,
-            structured,
-        }
+        let structured =
+            self.env.get(STRUCTURED.as_bytes()).and_then(|json| serde_json::from_slice(json).ok());
+        Attributes { derivation: self, structured }
     }
 
     /// What a worker must have to build it.
@@ -152,10 +145,9 @@ impl Attributes<'_> {
         let keep = |feature: &str| (!feature.is_empty()).then(|| feature.to_owned());
         match &self.structured {
             Some(json) => match json.get(NAME) {
-                Some(Value::Array(list)) => list
-                    .iter()
-                    .filter_map(|item| item.as_str().and_then(keep))
-                    .collect(),
+                Some(Value::Array(list)) => {
+                    list.iter().filter_map(|item| item.as_str().and_then(keep)).collect()
+                }
                 _ => BTreeSet::new(),
             },
             None => self
@@ -228,12 +220,7 @@ mod tests {
     fn a_plain_derivation_is_read_whole() {
         let drv = with_env("(\"name\",\"a\"),(\"pname\",\"tool\")");
         assert_eq!(drv.outputs.keys().collect::<Vec<_>>(), ["dev", "out"]);
-        assert_eq!(
-            drv.output_paths()
-                .map(|(_, p)| p.name())
-                .collect::<Vec<_>>(),
-            ["a-dev", "a"]
-        );
+        assert_eq!(drv.output_paths().map(|(_, p)| p.name()).collect::<Vec<_>>(), ["a-dev", "a"]);
         let (input, wanted) = drv.input_drvs.first_key_value().expect("one");
         assert_eq!(input.name(), "b.drv");
         assert_eq!(wanted.iter().collect::<Vec<_>>(), ["lib", "out"]);
@@ -287,15 +274,11 @@ mod tests {
     fn structured_attributes_hide_the_environment() {
         let json = "{\\\"requiredSystemFeatures\\\":[\\\"kvm\\\",\\\"\\\"],\\\"preferLocalBuild\\\":true,\
                     \\\"allowSubstitutes\\\":0,\\\"timeout\\\":\\\"30\\\",\\\"pname\\\":\\\"s\\\"}";
-        let drv = with_env(&format!(
-            "(\"__json\",\"{json}\"),(\"maxSilent\",\"9\"),(\"timeout\",\"1\")"
-        ));
+        let drv =
+            with_env(&format!("(\"__json\",\"{json}\"),(\"maxSilent\",\"9\"),(\"timeout\",\"1\")"));
         assert_eq!(drv.required_features().iter().collect::<Vec<_>>(), ["kvm"]);
         assert!(drv.prefer_local_build() && !drv.allow_substitutes());
-        assert_eq!(
-            (drv.timeout_secs(), drv.max_silent_secs()),
-            (Some(30), None)
-        );
+        assert_eq!((drv.timeout_secs(), drv.max_silent_secs()), (Some(30), None));
         assert_eq!(drv.pname().as_deref(), Some("s"));
         let broken = with_env("(\"__json\",\"{\"),(\"timeout\",\"1\")");
         assert_eq!(broken.timeout_secs(), Some(1));
@@ -318,22 +301,10 @@ mod tests {
         let whole = plain("(\"a\",\"1\")");
         let rows = [
             (String::new(), 0, "expected 'Derive('"),
-            (
-                "DrvWithVersion(\"xp-dyn-drv\",".into(),
-                0,
-                "dynamic derivations",
-            ),
+            ("DrvWithVersion(\"xp-dyn-drv\",".into(), 0, "dynamic derivations"),
             ("Derive([],[],[],".into(), 9, "without outputs"),
-            (
-                format!("{whole} "),
-                whole.len(),
-                "more text after the end of the derivation",
-            ),
-            (
-                whole[..whole.len() - 4].into(),
-                whole.len() - 4,
-                "inside a string",
-            ),
+            (format!("{whole} "), whole.len(), "more text after the end of the derivation"),
+            (whole[..whole.len() - 4].into(), whole.len() - 4, "inside a string"),
             (whole.replacen("/nix/store", "/tmp", 1), 15, "/nix/store"),
             (whole.replace("b.drv", "b"), 0, "no .drv file"),
             (plain("(\"a\",\"1\"),(\"a\",\"2\")"), 0, "twice"),
@@ -358,10 +329,7 @@ mod tests {
     fn no_prefix_of_a_derivation_parses() {
         let whole = plain("(\"a\",\"1\")");
         for end in 0..whole.len() {
-            assert!(
-                Derivation::parse(&whole.as_bytes()[..end]).is_err(),
-                "{end}"
-            );
+            assert!(Derivation::parse(&whole.as_bytes()[..end]).is_err(), "{end}");
         }
     }
 }

@@ -18,10 +18,7 @@ pub struct ParseIdError {
 
 impl ParseIdError {
     fn new(text: &str, expected: &'static str) -> Self {
-        Self {
-            text: text.chars().take(80).collect(),
-            expected,
-        }
+        Self { text: text.chars().take(80).collect(), expected }
     }
 }
 
@@ -237,10 +234,7 @@ impl FromStr for JobId {
         if text.starts_with("build:") {
             return text.parse().map(JobId::Build);
         }
-        Err(ParseIdError::new(
-            text,
-            "a job id (build:<build id> or eval:<evaluation id>)",
-        ))
+        Err(ParseIdError::new(text, "a job id (build:<build id> or eval:<evaluation id>)"))
     }
 }
 
@@ -272,20 +266,14 @@ mod tests {
         let jobs = [9, 10, 255, 256, 0x0fff_ffff].map(|n| JobId::Build(BuildId(n)));
         let mut texts: Vec<String> = jobs.iter().map(ToString::to_string).collect();
         texts.sort();
-        assert_eq!(
-            texts,
-            jobs.iter().map(ToString::to_string).collect::<Vec<_>>()
-        );
+        assert_eq!(texts, jobs.iter().map(ToString::to_string).collect::<Vec<_>>());
         let evaluation = JobId::Evaluate(EvaluationId([0; 16]));
         assert!(jobs[4] < evaluation && jobs[4].to_string() < evaluation.to_string());
     }
 
     #[test]
     fn ids_survive_their_text() {
-        for job in [
-            JobId::Build(BuildId(0x7b)),
-            JobId::Evaluate(EvaluationId([7; 16])),
-        ] {
+        for job in [JobId::Build(BuildId(0x7b)), JobId::Evaluate(EvaluationId([7; 16]))] {
             assert_eq!(job.to_string().parse(), Ok(job));
         }
         assert_eq!("7b".parse(), Ok(BuildId(0x7b)));
@@ -294,15 +282,7 @@ mod tests {
 
     #[test]
     fn junk_is_refused() {
-        for junk in [
-            "",
-            "build:",
-            "build:xyz",
-            "build:123456789",
-            "+1",
-            "eval:1",
-            "job:1",
-        ] {
+        for junk in ["", "build:", "build:xyz", "build:123456789", "+1", "eval:1", "job:1"] {
             assert!(junk.parse::<JobId>().is_err(), "{junk}");
         }
         assert!("+7b".parse::<BuildId>().is_err());

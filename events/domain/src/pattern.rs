@@ -117,11 +117,7 @@ impl Pattern {
             Segment::Name(name) => Some(name.clone()),
             Segment::Star | Segment::Hash => None,
         };
-        self.segments
-            .iter()
-            .map(name)
-            .collect::<Option<_>>()
-            .map(AttrPath)
+        self.segments.iter().map(name).collect::<Option<_>>().map(AttrPath)
     }
 
     /// Whether a walk along this pattern can come to this path, judged by names alone.
@@ -140,13 +136,10 @@ impl Pattern {
 
     /// Whether segments and names agree as far as both go.
     fn agrees(&self, path: &AttrPath) -> bool {
-        self.segments
-            .iter()
-            .zip(&path.0)
-            .all(|(segment, name)| match segment {
-                Segment::Name(wanted) => wanted == name,
-                Segment::Star | Segment::Hash => true,
-            })
+        self.segments.iter().zip(&path.0).all(|(segment, name)| match segment {
+            Segment::Name(wanted) => wanted == name,
+            Segment::Star | Segment::Hash => true,
+        })
     }
 
     /// Whether the first segment is one of the documented outputs ([`ROOTS`]).
@@ -252,9 +245,7 @@ impl PatternSet {
     /// The first pattern whose root is none of [`ROOTS`]; stored tasks refuse those.
     #[must_use]
     pub fn unknown_root(&self) -> Option<&Pattern> {
-        self.includes
-            .iter()
-            .find(|pattern| !pattern.has_known_root())
+        self.includes.iter().find(|pattern| !pattern.has_known_root())
     }
 }
 
@@ -268,10 +259,7 @@ impl TryFrom<Vec<Pattern>> for PatternSet {
         if patterns.len() > PATTERNS_MAX {
             return Err(ParsePatternError::TooLong);
         }
-        let mut set = PatternSet {
-            includes: Vec::new(),
-            excludes: Vec::new(),
-        };
+        let mut set = PatternSet { includes: Vec::new(), excludes: Vec::new() };
         for pattern in patterns {
             if pattern.exclude {
                 set.excludes.extend(pattern.exact_path());
@@ -297,10 +285,7 @@ impl From<PatternSet> for Vec<Pattern> {
             exclude: true,
             segments: path.0.into_iter().map(Segment::Name).collect(),
         };
-        set.includes
-            .into_iter()
-            .chain(set.excludes.into_iter().map(exclude))
-            .collect()
+        set.includes.into_iter().chain(set.excludes.into_iter().map(exclude)).collect()
     }
 }
 

@@ -13,10 +13,7 @@ fn set(text: &str) -> Result<PatternSet, ParsePatternError> {
 #[test]
 fn texts_become_segments() {
     let rows: [(&str, Vec<Segment>); 12] = [
-        (
-            "packages.x86_64-linux.*",
-            vec![name("packages"), name("x86_64-linux"), Segment::Star],
-        ),
+        ("packages.x86_64-linux.*", vec![name("packages"), name("x86_64-linux"), Segment::Star]),
         ("a.*.*", vec![name("a"), Segment::Star]),
         ("a.*.*.*.b", vec![name("a"), Segment::Star, name("b")]),
         ("a.#.#", vec![name("a"), Segment::Hash, Segment::Hash]),
@@ -31,14 +28,7 @@ fn texts_become_segments() {
     ];
     for (text, segments) in rows {
         let parsed: Pattern = text.parse().expect(text);
-        assert_eq!(
-            parsed,
-            Pattern {
-                exclude: false,
-                segments
-            },
-            "{text}"
-        );
+        assert_eq!(parsed, Pattern { exclude: false, segments }, "{text}");
         assert_eq!(parsed.to_string().parse(), Ok(parsed), "{text}");
     }
 }
@@ -86,9 +76,7 @@ fn a_set_splits_at_commas_outside_quotes() {
         set("packages.*, checks.\"a,b\",!packages.x86_64-linux.\"tool-1.2\"").expect("set");
     assert_eq!(parsed.includes.len(), 2);
     assert_eq!(parsed.includes[1].segments, [name("checks"), name("a,b")]);
-    let excluded: AttrPath = ["packages", "x86_64-linux", "tool-1.2"]
-        .into_iter()
-        .collect();
+    let excluded: AttrPath = ["packages", "x86_64-linux", "tool-1.2"].into_iter().collect();
     assert_eq!(parsed.excludes, [excluded]);
     assert_eq!(parsed.to_string().parse(), Ok(parsed));
 }
@@ -101,10 +89,7 @@ fn a_bare_star_means_the_documented_roots() {
     assert_eq!(texts[0], "checks.*");
     assert!(parsed.unknown_root().is_none());
     let other = set("packages.*,lib.x").expect("set");
-    assert_eq!(
-        other.unknown_root().map(ToString::to_string).as_deref(),
-        Some("lib.x")
-    );
+    assert_eq!(other.unknown_root().map(ToString::to_string).as_deref(), Some("lib.x"));
 }
 
 #[test]

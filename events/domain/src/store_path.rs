@@ -42,13 +42,10 @@ impl StorePath {
     /// or holds other characters than Nix allows.
     pub fn from_base_name(base_name: &str) -> Result<Self, ParseStorePathError> {
         match base_name_fault(base_name) {
-            None => Ok(Self {
-                base_name: base_name.to_owned(),
-            }),
-            Some(reason) => Err(ParseStorePathError {
-                text: base_name.chars().take(260).collect(),
-                reason,
-            }),
+            None => Ok(Self { base_name: base_name.to_owned() }),
+            Some(reason) => {
+                Err(ParseStorePathError { text: base_name.chars().take(260).collect(), reason })
+            }
         }
     }
 
@@ -115,10 +112,7 @@ impl FromStr for StorePath {
 
     /// Parses a full path `/nix/store/<hash>-<name>`, nothing below it.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text
-            .strip_prefix(STORE_DIR)
-            .and_then(|rest| rest.strip_prefix('/'))
-        {
+        match text.strip_prefix(STORE_DIR).and_then(|rest| rest.strip_prefix('/')) {
             Some(base_name) => Self::from_base_name(base_name),
             None => Err(ParseStorePathError {
                 text: text.chars().take(260).collect(),
@@ -161,9 +155,7 @@ mod tests {
 
     #[test]
     fn a_path_has_its_parts() {
-        let path: StorePath = format!("/nix/store/{HASH}-hello-2.12.drv")
-            .parse()
-            .expect("valid");
+        let path: StorePath = format!("/nix/store/{HASH}-hello-2.12.drv").parse().expect("valid");
         assert_eq!(path.hash_part(), HASH);
         assert_eq!(path.name(), "hello-2.12.drv");
         assert!(path.is_derivation());

@@ -22,10 +22,7 @@ struct Sequence<T> {
 
 impl<T> Default for Sequence<T> {
     fn default() -> Self {
-        Self {
-            messages: Mutex::new(Vec::new()),
-            bell: Notify::new(),
-        }
+        Self { messages: Mutex::new(Vec::new()), bell: Notify::new() }
     }
 }
 
@@ -56,10 +53,7 @@ pub struct MemoryLog {
 
 impl EventLog for MemoryLog {
     async fn identity(&self) -> Result<LogIdentity, ReadError> {
-        Ok(LogIdentity {
-            stream: "memory".into(),
-            created_ns: 0,
-        })
+        Ok(LogIdentity { stream: "memory".into(), created_ns: 0 })
     }
 
     async fn last_sequence(&self) -> Result<u64, ReadError> {
@@ -83,9 +77,7 @@ impl EventLog for MemoryLog {
             return if own {
                 Ok(last)
             } else {
-                Err(AppendError::Conflict {
-                    expected: expected_last,
-                })
+                Err(AppendError::Conflict { expected: expected_last })
             };
         }
         messages.push((id, body.into()));
@@ -104,10 +96,7 @@ impl EventLog for MemoryLog {
                 let (_, body) = messages.at(index).await;
                 let batch = EntryBatch::from_body(EntryBatch::SCHEMA, &body)
                     .map_err(|source| ReadError::Decode { sequence, source });
-                Some((
-                    batch.map(|batch| Appended { sequence, batch }),
-                    sequence + 1,
-                ))
+                Some((batch.map(|batch| Appended { sequence, batch }), sequence + 1))
             }
         })))
     }
@@ -130,12 +119,9 @@ impl Inbox for MemoryInbox {
             return Err(SendError::TooLarge { bytes, limit });
         }
         let mut messages = self.messages.lock();
-        let is_repeat = messages.iter().any(|known| {
-            known
-                .envelope
-                .as_ref()
-                .is_ok_and(|known| known.id == envelope.id)
-        });
+        let is_repeat = messages
+            .iter()
+            .any(|known| known.envelope.as_ref().is_ok_and(|known| known.id == envelope.id));
         if !is_repeat {
             let sequence = messages.len() as u64 + 1;
             messages.push(Received {

@@ -104,8 +104,7 @@ impl Envelope {
     /// [`DecodeError::Header`] names the first header that is missing or malformed.
     pub fn parse<'a>(get: impl Fn(&'static str) -> Option<&'a str>) -> Result<Self, DecodeError> {
         fn field<T: FromStr>(text: Option<&str>, header: &'static str) -> Result<T, DecodeError> {
-            text.and_then(|t| t.parse().ok())
-                .ok_or(DecodeError::Header { header })
+            text.and_then(|t| t.parse().ok()).ok_or(DecodeError::Header { header })
         }
         let crc = get(CRC)
             .and_then(|t| u32::from_str_radix(t, 16).ok())
@@ -126,10 +125,7 @@ impl Envelope {
     pub fn decode<W: Wire>(&self, body: &[u8]) -> Result<W, DecodeError> {
         let actual = crc32c::crc32c(body);
         if actual != self.crc {
-            return Err(DecodeError::Checksum {
-                expected: self.crc,
-                actual,
-            });
+            return Err(DecodeError::Checksum { expected: self.crc, actual });
         }
         if self.type_name != W::TYPE || self.schema == 0 || self.schema > W::SCHEMA {
             return Err(DecodeError::Unknown {

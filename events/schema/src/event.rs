@@ -266,10 +266,12 @@ pub enum Event {
         /// How many.
         count: u32,
     },
-    /// Everything below the build is done and fetchable.
-    BuildReady {
-        /// Which.
-        build: BuildId,
+    /// Everything below these builds is done and fetchable: they are in the queue.
+    BuildsReady {
+        /// Which; at most 50,000.
+        builds: Vec<BuildId>,
+        /// Place of the first one in the order of offers; the others follow one by one.
+        first_offer: OfferNumber,
     },
     /// A worker began.
     BuildStarted {
@@ -296,10 +298,10 @@ pub enum Event {
         /// What happened.
         message: String,
     },
-    /// Something below it failed.
+    /// Something below these builds failed.
     DependencyFailed {
-        /// Which.
-        build: BuildId,
+        /// Which; at most 50,000.
+        builds: Vec<BuildId>,
         /// The build whose own failure is the cause.
         cause: BuildId,
     },
@@ -310,15 +312,15 @@ pub enum Event {
         /// Why.
         reason: String,
     },
-    /// Nobody wants it any more and it never ran.
-    BuildSkipped {
-        /// Which.
-        build: BuildId,
+    /// Nobody wants these builds any more and they do not run.
+    BuildsSkipped {
+        /// Which; at most 50,000.
+        builds: Vec<BuildId>,
     },
-    /// A new evaluation wants a build that had failed or been stopped: it starts over.
-    BuildThawed {
-        /// Which.
-        build: BuildId,
+    /// A new evaluation wants builds that had failed or been stopped: they start over.
+    BuildsThawed {
+        /// Which; at most 50,000.
+        builds: Vec<BuildId>,
     },
     /// A sweep found something that the rules should have done at once: a bug of ours.
     SweepFound {

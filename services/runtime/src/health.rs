@@ -32,36 +32,19 @@ impl Health {
     }
 
     fn set(&self, part: &'static str, value: Result<String, String>) {
-        self.parts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(part, value);
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).insert(part, value);
     }
 
     /// 200 and all parts if each works, 503 otherwise.
     #[must_use]
     pub fn response(&self) -> Response {
-        let parts = self
-            .parts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let ok = !parts.is_empty() && parts.values().all(Result::is_ok);
-        let status = if ok {
-            StatusCode::OK
-        } else {
-            StatusCode::SERVICE_UNAVAILABLE
-        };
+        let status = if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         let body: BTreeMap<&str, Part> = parts
             .into_iter()
             .map(|(name, value)| {
-                (
-                    name,
-                    Part {
-                        ok: value.is_ok(),
-                        text: value.unwrap_or_else(|text| text),
-                    },
-                )
+                (name, Part { ok: value.is_ok(), text: value.unwrap_or_else(|text| text) })
             })
             .collect();
         (status, Json(body)).into_response()

@@ -35,14 +35,8 @@ pub async fn serve(
 ) -> anyhow::Result<()> {
     let metrics = crate::metrics::install();
     let router = router
-        .route(
-            "/healthz",
-            get(move || std::future::ready(health.response())),
-        )
-        .route(
-            "/metrics",
-            get(move || std::future::ready(metrics.render())),
-        );
+        .route("/healthz", get(move || std::future::ready(health.response())))
+        .route("/metrics", get(move || std::future::ready(metrics.render())));
     let graceful = stop.clone();
     let served = axum::serve(listener, router).with_graceful_shutdown(graceful.cancelled_owned());
     let overdue = async {

@@ -52,13 +52,11 @@ pub fn init(
     let filter = std::env::var(FILTER).unwrap_or_else(|_| default_filter.to_owned());
     let filter = EnvFilter::try_new(&filter)
         .with_context(|| format!("{FILTER}='{filter}' is not a filter"))?;
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_target(false);
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
     let lines = match format {
-        LogFormat::Text => lines
-            .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-            .boxed(),
+        LogFormat::Text => {
+            lines.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).boxed()
+        }
         LogFormat::Json => lines.json().boxed(),
     };
     let provider = exporter(service)?;
@@ -81,12 +79,8 @@ fn exporter(service: &'static str) -> anyhow::Result<Option<SdkTracerProvider>> 
         return Ok(None);
     }
     let built = std::thread::spawn(move || {
-        let exporter = opentelemetry_otlp::SpanExporter::builder()
-            .with_http()
-            .build()?;
-        let resource = opentelemetry_sdk::Resource::builder()
-            .with_service_name(service)
-            .build();
+        let exporter = opentelemetry_otlp::SpanExporter::builder().with_http().build()?;
+        let resource = opentelemetry_sdk::Resource::builder().with_service_name(service).build();
         Ok::<_, opentelemetry_otlp::ExporterBuildError>(
             SdkTracerProvider::builder()
                 .with_batch_exporter(exporter)
@@ -94,10 +88,7 @@ fn exporter(service: &'static str) -> anyhow::Result<Option<SdkTracerProvider>> 
                 .build(),
         )
     });
-    let provider = built
-        .join()
-        .map_err(|_| anyhow::anyhow!("building the span exporter panicked"))?;
-    Ok(Some(provider.with_context(|| {
-        format!("the collector of {ENDPOINT} cannot be used")
-    })?))
+    let provider =
+        built.join().map_err(|_| anyhow::anyhow!("building the span exporter panicked"))?;
+    Ok(Some(provider.with_context(|| format!("the collector of {ENDPOINT} cannot be used"))?))
 }

@@ -77,12 +77,7 @@ pub enum Standing {
 pub fn explain(state: &State, job: JobId) -> Explanation {
     if let Some((assignment, open)) = state.open_assignment(job) {
         let (worker, since, phase) = (open.worker, open.at, open.phase.clone());
-        return Explanation::Running {
-            assignment,
-            worker,
-            since,
-            phase,
-        };
+        return Explanation::Running { assignment, worker, since, phase };
     }
     if let Some(pending) = state.queue.get(job) {
         return Explanation::Queued {
@@ -95,9 +90,7 @@ pub fn explain(state: &State, job: JobId) -> Explanation {
             None => Explanation::Unknown,
             Some(evaluation) => match evaluation.backoff_until {
                 Some(until) => Explanation::Backoff { until },
-                None => Explanation::Over {
-                    how: over(evaluation.state),
-                },
+                None => Explanation::Over { how: over(evaluation.state) },
             },
         },
         JobId::Build(build) => explain_build(state, build),
@@ -122,11 +115,7 @@ fn explain_build(state: &State, build: BuildId) -> Explanation {
                 Some(_) if node.wanted_by.is_empty() => Explanation::Unwanted,
                 Some(recipe) => {
                     let open = |build: &BuildId| !state.graph.node(*build).state.is_success();
-                    let inputs = recipe
-                        .dependencies
-                        .iter()
-                        .map(|edge| edge.build)
-                        .filter(open);
+                    let inputs = recipe.dependencies.iter().map(|edge| edge.build).filter(open);
                     Explanation::Blocked {
                         missing: node.blocking,
                         inputs: inputs.take(NAMED_MAX).collect(),
@@ -135,12 +124,10 @@ fn explain_build(state: &State, build: BuildId) -> Explanation {
             }
         }
         BuildState::Backoff { until } => Explanation::Backoff { until: *until },
-        BuildState::Succeeded {
-            substituted: true, ..
-        } => over_build("succeeded: its outputs were there"),
-        BuildState::Succeeded {
-            substituted: false, ..
-        } => over_build("succeeded"),
+        BuildState::Succeeded { substituted: true, .. } => {
+            over_build("succeeded: its outputs were there")
+        }
+        BuildState::Succeeded { substituted: false, .. } => over_build("succeeded"),
         BuildState::Failed { kind } => over_build(&format!("failed ({})", kind.name())),
         BuildState::DependencyFailed { cause } => {
             over_build(&format!("build {cause}, which it needs, failed"))
@@ -151,22 +138,15 @@ fn explain_build(state: &State, build: BuildId) -> Explanation {
 }
 
 fn over_build(how: &str) -> Explanation {
-    Explanation::Over {
-        how: how.to_owned(),
-    }
+    Explanation::Over { how: how.to_owned() }
 }
 
 fn standings(state: &State, job: JobId, pending: &Pending) -> Vec<(WorkerId, Standing)> {
     let need = &state.queue.class(pending.class).need;
-    let here = state
-        .workers
-        .iter()
-        .filter(|(_, worker)| worker.presence.is_here());
+    let here = state.workers.iter().filter(|(_, worker)| worker.presence.is_here());
     here.map(|(id, worker)| {
-        let running = worker
-            .assignments
-            .iter()
-            .filter(|id| state.assignments[id].job.kind() == job.kind());
+        let running =
+            worker.assignments.iter().filter(|id| state.assignments[id].job.kind() == job.kind());
         let full = matches!(job, JobId::Build(_)) && running.count() >= worker.build_slots();
         let standing = if worker.presence == crate::worker::Presence::Draining {
             Standing::Draining

@@ -236,20 +236,17 @@ impl Graph {
     #[must_use]
     pub fn failed_below(&self, build: BuildId) -> Option<BuildId> {
         let recipe = self.node(build).recipe.as_ref()?;
-        recipe
-            .dependencies
-            .iter()
-            .find_map(|edge| match &self.node(edge.build).state {
-                BuildState::Failed { .. } | BuildState::Aborted | BuildState::Skipped => {
-                    Some(edge.build)
-                }
-                BuildState::DependencyFailed { cause } => Some(*cause),
-                BuildState::Created
-                | BuildState::Queued
-                | BuildState::Assigned { .. }
-                | BuildState::Backoff { .. }
-                | BuildState::Succeeded { .. } => None,
-            })
+        recipe.dependencies.iter().find_map(|edge| match &self.node(edge.build).state {
+            BuildState::Failed { .. } | BuildState::Aborted | BuildState::Skipped => {
+                Some(edge.build)
+            }
+            BuildState::DependencyFailed { cause } => Some(*cause),
+            BuildState::Created
+            | BuildState::Queued
+            | BuildState::Assigned { .. }
+            | BuildState::Backoff { .. }
+            | BuildState::Succeeded { .. } => None,
+        })
     }
 
     /// Whether a derivation and everything below it is recorded, or has succeeded.

@@ -42,11 +42,7 @@ pub enum Owed {
 /// Everything that anybody is owed.
 #[must_use]
 pub fn outstanding(state: &State) -> Vec<Effect> {
-    state
-        .workers
-        .keys()
-        .flat_map(|worker| outstanding_for(state, *worker))
-        .collect()
+    state.workers.keys().flat_map(|worker| outstanding_for(state, *worker)).collect()
 }
 
 /// Everything that one worker is owed, most urgent first.
@@ -56,29 +52,17 @@ pub fn outstanding_for(state: &State, id: WorkerId) -> Vec<Effect> {
         return Vec::new();
     };
     let mut owed = Vec::new();
-    owed.extend(
-        worker
-            .rejection
-            .as_ref()
-            .map(|rejection| Owed::Reject(rejection.session)),
-    );
+    owed.extend(worker.rejection.as_ref().map(|rejection| Owed::Reject(rejection.session)));
     if worker.presence.is_here() {
         owed.extend(worker.welcome_owed.then_some(Owed::Welcome(worker.session)));
-        owed.extend(
-            worker
-                .assignments
-                .iter()
-                .filter_map(|id| match state.assignments[id].phase {
-                    Phase::Claimed => Some(Owed::Assign(*id)),
-                    Phase::Aborting { .. } => Some(Owed::Abort(*id)),
-                    Phase::Accepted => None,
-                }),
-        );
+        owed.extend(worker.assignments.iter().filter_map(|id| match state.assignments[id].phase {
+            Phase::Claimed => Some(Owed::Assign(*id)),
+            Phase::Aborting { .. } => Some(Owed::Abort(*id)),
+            Phase::Accepted => None,
+        }));
         owed.extend(worker.page.map(|page| Owed::Page(page.up_to)));
     }
-    owed.into_iter()
-        .map(|owed| Effect { worker: id, owed })
-        .collect()
+    owed.into_iter().map(|owed| Effect { worker: id, owed }).collect()
 }
 
 /// The message of a delivery, or `None` if it is not owed any more.
@@ -94,11 +78,7 @@ pub fn message(
         Owed::Reject(session) => {
             let rejection = worker.rejection.as_ref().filter(|r| r.session == session)?;
             let (code, reason) = (rejection.code, rejection.reason.clone());
-            Some(ServerMessage::Reject {
-                session,
-                code,
-                reason,
-            })
+            Some(ServerMessage::Reject { session, code, reason })
         }
         Owed::Welcome(session) => (worker.session == session).then(|| welcome(state, worker)),
         Owed::Abort(assignment_id) => match &state.assignments.get(&assignment_id)?.phase {
@@ -113,12 +93,7 @@ pub fn message(
             let job_id = state.assignments.get(&assignment_id)?.job;
             let job = job(state, job_id);
             let upload_token = upload_token(job_id, assignment_id);
-            Some(ServerMessage::AssignJob {
-                job_id,
-                assignment_id,
-                job,
-                upload_token,
-            })
+            Some(ServerMessage::AssignJob { job_id, assignment_id, job, upload_token })
         }
         Owed::Page(up_to) => {
             let page = worker.page.filter(|page| page.up_to == up_to)?;
@@ -131,10 +106,7 @@ fn welcome(state: &State, worker: &Worker) -> ServerMessage {
     let open_assignments = worker
         .assignments
         .iter()
-        .map(|id| OpenAssignment {
-            job: state.assignments[id].job,
-            assignment: *id,
-        })
+        .map(|id| OpenAssignment { job: state.assignments[id].job, assignment: *id })
         .collect();
     ServerMessage::Welcome {
         session: worker.session,
@@ -156,21 +128,11 @@ fn page_message(state: &State, worker: &Worker, page: Page) -> ServerMessage {
         .map(|(offer, job)| (*offer, *job))
         .collect();
     offers.sort_unstable();
-    let candidates = offers
-        .into_iter()
-        .map(|(_, job)| candidate(state, job))
-        .collect();
+    let candidates = offers.into_iter().map(|(_, job)| candidate(state, job)).collect();
     if page.list {
-        ServerMessage::JobListChunk {
-            candidates,
-            up_to: page.up_to,
-            is_final: page.is_final,
-        }
+        ServerMessage::JobListChunk { candidates, up_to: page.up_to, is_final: page.is_final }
     } else {
-        ServerMessage::JobOffer {
-            candidates,
-            up_to: page.up_to,
-        }
+        ServerMessage::JobOffer { candidates, up_to: page.up_to }
     }
 }
 
@@ -191,11 +153,7 @@ pub fn candidate(state: &State, job_id: JobId) -> JobCandidate {
         job_id,
         required_paths: required_paths(state, recipe),
         drv_paths: vec![node.drv_path.clone()],
-        output_paths: recipe
-            .outputs
-            .iter()
-            .filter_map(|output| output.path.clone())
-            .collect(),
+        output_paths: recipe.outputs.iter().filter_map(|output| output.path.clone()).collect(),
         requirement: match &state.queue.class(recipe.class).need {
             Need::Build(requirement) => Some(requirement.clone()),
             Need::Evaluate { .. } => None,
@@ -210,9 +168,7 @@ fn required_paths(state: &State, recipe: &Recipe) -> Vec<RequiredPath> {
             BuildState::Succeeded { outputs, .. } => Some(outputs),
             _ => None,
         };
-        edge.outputs
-            .iter()
-            .filter_map(move |name| outputs?.get(name))
+        edge.outputs.iter().filter_map(move |name| outputs?.get(name))
     });
     used.map(|(path, size)| RequiredPath {
         path: path.clone(),
@@ -228,11 +184,7 @@ pub(crate) fn candidate_bytes(state: &State, job: JobId) -> usize {
         JobId::Evaluate(_) => PER_PATH,
         JobId::Build(build) => {
             let (node, recipe) = recorded(state, build);
-            let used: usize = recipe
-                .dependencies
-                .iter()
-                .map(|edge| edge.outputs.len())
-                .sum();
+            let used: usize = recipe.dependencies.iter().map(|edge| edge.outputs.len()).sum();
             node.drv_path.base_name().len() + PER_PATH * (2 + used + recipe.outputs.len())
         }
     }
@@ -240,12 +192,7 @@ pub(crate) fn candidate_bytes(state: &State, job: JobId) -> usize {
 
 fn recorded(state: &State, build: BuildId) -> (&Node, &Recipe) {
     let node = state.graph.node(build);
-    (
-        node,
-        node.recipe
-            .as_ref()
-            .expect("only recorded builds are offered or assigned"),
-    )
+    (node, node.recipe.as_ref().expect("only recorded builds are offered or assigned"))
 }
 
 /// What `AssignJob` says of a job.
@@ -271,9 +218,7 @@ fn job(state: &State, job: JobId) -> Job {
                 outputs: recipe.outputs.clone(),
                 requirement,
                 is_fixed_output: recipe.is_fixed_output,
-                timeout_secs: recipe
-                    .timeout_secs
-                    .unwrap_or(state.settings.build_timeout_secs),
+                timeout_secs: recipe.timeout_secs.unwrap_or(state.settings.build_timeout_secs),
                 max_silent_secs: recipe
                     .max_silent_secs
                     .unwrap_or(state.settings.build_max_silent_secs),

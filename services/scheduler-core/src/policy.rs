@@ -62,12 +62,7 @@ impl Policy {
     /// Sum of the rules for one candidate.
     #[must_use]
     pub fn total(self, candidate: &Candidate<'_>) -> MilliPoints {
-        MilliPoints(
-            self.rules()
-                .iter()
-                .map(|rule| points(*rule, candidate).0)
-                .sum(),
-        )
+        MilliPoints(self.rules().iter().map(|rule| points(*rule, candidate).0).sum())
     }
 
     /// Each rule's part of the total.
@@ -75,10 +70,7 @@ impl Policy {
     pub fn breakdown(self, candidate: &Candidate<'_>) -> Vec<RulePoints> {
         self.rules()
             .iter()
-            .map(|rule| RulePoints {
-                rule: *rule,
-                points: points(*rule, candidate),
-            })
+            .map(|rule| RulePoints { rule: *rule, points: points(*rule, candidate) })
             .collect()
     }
 
@@ -94,10 +86,9 @@ fn points(rule: Rule, candidate: &Candidate<'_>) -> MilliPoints {
         (Rule::MissingPaths, Some(answer)) => {
             falling(MISSING_PATHS, i64::from(answer.missing_count))
         }
-        (Rule::MissingNarSize, Some(answer)) => falling(
-            MISSING_NAR_SIZE,
-            i64::try_from(answer.missing_nar_size).unwrap_or(i64::MAX),
-        ),
+        (Rule::MissingNarSize, Some(answer)) => {
+            falling(MISSING_NAR_SIZE, i64::try_from(answer.missing_nar_size).unwrap_or(i64::MAX))
+        }
         (Rule::MissingPaths | Rule::MissingNarSize, None) => 0,
         (Rule::WaitTime, _) => wait_points(candidate.ready_at, candidate.now),
     })
@@ -113,9 +104,7 @@ fn falling((most, none_at): (i64, i64), value: i64) -> i64 {
 fn wait_points(ready_at: Timestamp, now: Timestamp) -> i64 {
     let (per_mean, most) = WAIT_TIME;
     let waited_secs = i64::try_from(now.since_ms(ready_at) / 1_000).unwrap_or(i64::MAX);
-    waited_secs
-        .saturating_mul(per_mean / WAIT_MEAN_SECS)
-        .min(most)
+    waited_secs.saturating_mul(per_mean / WAIT_MEAN_SECS).min(most)
 }
 
 #[cfg(test)]
@@ -137,11 +126,7 @@ mod tests {
             answer: Some(&answer),
             now: Timestamp(1_000 + waited_ms),
         };
-        let breakdown: i64 = Policy::Simple
-            .breakdown(&candidate)
-            .iter()
-            .map(|r| r.points.0)
-            .sum();
+        let breakdown: i64 = Policy::Simple.breakdown(&candidate).iter().map(|r| r.points.0).sum();
         assert_eq!(Policy::Simple.total(&candidate).0, breakdown);
         assert!(breakdown <= Policy::Simple.bound(candidate.ready_at, candidate.now).0);
         breakdown

@@ -42,10 +42,9 @@ impl Need {
         worker.takes(self.kind())
             && match self {
                 Need::Evaluate { fetch } => !fetch || worker.fetch,
-                Need::Build(requirement) => worker
-                    .capabilities
-                    .as_ref()
-                    .is_some_and(|c| c.satisfies(requirement)),
+                Need::Build(requirement) => {
+                    worker.capabilities.as_ref().is_some_and(|c| c.satisfies(requirement))
+                }
             }
     }
 }
@@ -112,9 +111,7 @@ impl Queue {
 
     /// All classes that have jobs.
     pub fn classes(&self) -> impl Iterator<Item = &Class> {
-        self.classes
-            .iter()
-            .filter(|class| !class.waiting.is_empty())
+        self.classes.iter().filter(|class| !class.waiting.is_empty())
     }
 
     /// Classes with jobs of a kind that a worker can take.
@@ -131,11 +128,7 @@ impl Queue {
         let next = ClassId(u32::try_from(self.classes.len()).expect("fewer than 2^32 classes"));
         let id = *self.class_ids.entry(need.clone()).or_insert(next);
         if id == next {
-            self.classes.push(Class {
-                need,
-                waiting: BTreeSet::new(),
-                offers: BTreeMap::new(),
-            });
+            self.classes.push(Class { need, waiting: BTreeSet::new(), offers: BTreeMap::new() });
         }
         id
     }

@@ -26,10 +26,7 @@ pub fn verify(state: &mut State, entry: &Entry) -> Result<(), Box<Deviation>> {
     if decided == entry.events && again == *state {
         return Ok(());
     }
-    Err(Box::new(Deviation {
-        logged: entry.events.clone(),
-        decided,
-    }))
+    Err(Box::new(Deviation { logged: entry.events.clone(), decided }))
 }
 
 /// Folds a whole log.

@@ -29,6 +29,8 @@ pub struct State {
     pub(crate) evaluation_index: BTreeMap<EvaluationId, EvaluationIndex>,
     /// Those that are not over.
     pub(crate) live_evaluations: BTreeSet<EvaluationIndex>,
+    /// Builds under way that no live evaluation wants any more, to be let go of.
+    pub(crate) unwanted: BTreeSet<BuildId>,
     /// Builds in backoff, by the end of it.
     pub(crate) backoffs: BTreeSet<(Timestamp, BuildId)>,
     /// Every worker ever seen, lost and left ones included.
@@ -79,9 +81,7 @@ impl State {
     /// One evaluation.
     #[must_use]
     pub fn evaluation(&self, id: EvaluationId) -> Option<&Evaluation> {
-        self.evaluation_index
-            .get(&id)
-            .map(|index| &self.evaluations[index.0 as usize])
+        self.evaluation_index.get(&id).map(|index| &self.evaluations[index.0 as usize])
     }
 
     /// All workers, by id.
@@ -124,8 +124,6 @@ impl State {
     }
 
     pub(crate) fn worker_mut(&mut self, id: WorkerId) -> &mut Worker {
-        self.workers
-            .get_mut(&id)
-            .expect("events name workers that joined before")
+        self.workers.get_mut(&id).expect("events name workers that joined before")
     }
 }

@@ -127,8 +127,6 @@ impl Worker {
     /// Build slots; 0 without capabilities.
     #[must_use]
     pub fn build_slots(&self) -> usize {
-        self.capabilities
-            .as_ref()
-            .map_or(0, |c| c.max_concurrent_builds as usize)
+        self.capabilities.as_ref().map_or(0, |c| c.max_concurrent_builds as usize)
     }
 }

@@ -59,15 +59,7 @@ pub(super) fn parse(text: &[u8]) -> Result<Derivation, ParseDerivationError> {
     if reader.at != text.len() {
         return Err(reader.fault("more text after the end of the derivation"));
     }
-    Ok(Derivation {
-        outputs,
-        input_drvs,
-        input_srcs,
-        system,
-        builder,
-        args,
-        env,
-    })
+    Ok(Derivation { outputs, input_drvs, input_srcs, system, builder, args, env })
 }
 
 struct Reader<'a> {
@@ -79,10 +71,7 @@ type Read<T> = Result<T, ParseDerivationError>;
 
 impl Reader<'_> {
     fn fault_at(&self, offset: usize, reason: impl Into<String>) -> ParseDerivationError {
-        ParseDerivationError::Syntax {
-            offset,
-            reason: reason.into(),
-        }
+        ParseDerivationError::Syntax { offset, reason: reason.into() }
     }
 
     fn fault(&self, reason: impl Into<String>) -> ParseDerivationError {
@@ -90,11 +79,7 @@ impl Reader<'_> {
     }
 
     fn unique(&self, at: usize, is_new: bool, what: &str) -> Read<()> {
-        if is_new {
-            Ok(())
-        } else {
-            Err(self.fault_at(at, format!("the same {what} twice")))
-        }
+        if is_new { Ok(()) } else { Err(self.fault_at(at, format!("the same {what} twice"))) }
     }
 
     fn token(&mut self, token: &[u8]) -> Read<()> {
@@ -188,11 +173,7 @@ impl Reader<'_> {
             r.token(b",")?;
             let hash = r.text()?;
             r.token(b")")?;
-            let output = Output {
-                path,
-                hash_algo,
-                hash,
-            };
+            let output = Output { path, hash_algo, hash };
             r.unique(at, outputs.insert(name, output).is_none(), "output")
         })?;
         if outputs.is_empty() {
@@ -216,11 +197,7 @@ impl Reader<'_> {
                 Ok(())
             })?;
             r.token(b")")?;
-            r.unique(
-                at,
-                inputs.insert(path, outputs).is_none(),
-                "input derivation",
-            )
+            r.unique(at, inputs.insert(path, outputs).is_none(), "input derivation")
         })?;
         Ok(inputs)
     }

@@ -30,19 +30,12 @@ impl Deliveries {
             return Err(SendError::TooLarge { bytes, limit });
         }
         let envelope = Envelope::of::<ServerMessage>(Uuid::now_v7(), &body, None);
-        let publish = PublishMessage::build()
-            .headers(to_headers(&envelope))
-            .payload(body.into());
-        let sent = self
-            .context
-            .send_publish(subject::delivery(worker), publish)
-            .await;
+        let publish = PublishMessage::build().headers(to_headers(&envelope)).payload(body.into());
+        let sent = self.context.send_publish(subject::delivery(worker), publish).await;
         let answer = match sent {
             Ok(answer) => answer.await,
             Err(error) => Err(error),
         };
-        answer
-            .map(|_| ())
-            .map_err(|error| SendError::Unacknowledged(error.into()))
+        answer.map(|_| ()).map_err(|error| SendError::Unacknowledged(error.into()))
     }
 }

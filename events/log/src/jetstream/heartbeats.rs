@@ -39,20 +39,13 @@ impl Heartbeats {
     pub async fn send(&self, worker: WorkerId, heartbeat: &Heartbeat) -> Result<(), SendError> {
         let body = heartbeat.to_body();
         let envelope = Envelope::of::<Heartbeat>(Uuid::now_v7(), &body, None);
-        let publish = PublishMessage::build()
-            .headers(to_headers(&envelope))
-            .payload(body.into());
-        let sent = self
-            .context
-            .send_publish(subject::heartbeat(worker), publish)
-            .await;
+        let publish = PublishMessage::build().headers(to_headers(&envelope)).payload(body.into());
+        let sent = self.context.send_publish(subject::heartbeat(worker), publish).await;
         let answer = match sent {
             Ok(answer) => answer.await,
             Err(error) => Err(error),
         };
-        answer
-            .map(|_| ())
-            .map_err(|error| SendError::Unacknowledged(error.into()))
+        answer.map(|_| ()).map_err(|error| SendError::Unacknowledged(error.into()))
     }
 
     /// Heartbeats from now on, and the newest of each worker before. Unreadable ones are reported and

@@ -41,9 +41,7 @@ impl Inbox for CommandInbox {
             Ok(answer) => answer.await,
             Err(error) => Err(error),
         };
-        answer
-            .map(|_| ())
-            .map_err(|error| SendError::Unacknowledged(error.into()))
+        answer.map(|_| ()).map_err(|error| SendError::Unacknowledged(error.into()))
     }
 
     async fn receive(
@@ -55,10 +53,7 @@ impl Inbox for CommandInbox {
         let messages = ordered(&stream, first.max(1)).await?;
         Ok(Box::pin(messages.map(|message| {
             let message = message?;
-            let sequence = message
-                .info()
-                .map_err(ReadError::Transport)?
-                .stream_sequence;
+            let sequence = message.info().map_err(ReadError::Transport)?.stream_sequence;
             Ok(Received {
                 sequence,
                 subject: message.subject.to_string(),

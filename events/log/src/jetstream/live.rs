@@ -37,11 +37,7 @@ impl Live {
         if let Err(error) = client.flush().await {
             tracing::debug!(%error, "flush after subscribing");
         }
-        Ok(Self {
-            subscriber,
-            last_sequence: None,
-            waiting: None,
-        })
+        Ok(Self { subscriber, last_sequence: None, waiting: None })
     }
 
     /// The next thing heard; `None` once the connection is closed for good.

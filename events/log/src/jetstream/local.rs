@@ -98,19 +98,12 @@ impl LocalServer {
         let ports = settings.dir.join(format!("nats-server_{pid}.ports"));
         let started = tokio::time::Instant::now();
         loop {
-            if let Some(port) = std::fs::read_to_string(&ports)
-                .ok()
-                .as_deref()
-                .and_then(port_of)
-            {
+            if let Some(port) = std::fs::read_to_string(&ports).ok().as_deref().and_then(port_of) {
                 return Ok(Self { child, port });
             }
             if let Ok(Some(status)) = child.try_wait() {
                 let output = tail(log_path, written_before);
-                return Err(LocalError::Ended {
-                    status: status.to_string(),
-                    output,
-                });
+                return Err(LocalError::Ended { status: status.to_string(), output });
             }
             if started.elapsed() > START_TIMEOUT {
                 return Err(LocalError::Timeout);
@@ -150,10 +143,7 @@ impl LocalServer {
                 nix::sys::signal::Signal::SIGTERM,
             );
         }
-        if tokio::time::timeout(STOP_TIMEOUT, self.child.wait())
-            .await
-            .is_err()
-        {
+        if tokio::time::timeout(STOP_TIMEOUT, self.child.wait()).await.is_err() {
             let _ = self.child.kill().await;
         }
     }
@@ -219,10 +209,7 @@ fn tail(path: &Path, from: u64) -> String {
 mod tests {
     #[test]
     fn the_port_is_read_from_the_ports_file() {
-        assert_eq!(
-            super::port_of(r#"{"nats":["nats://127.0.0.1:34567"]}"#),
-            Some(34567)
-        );
+        assert_eq!(super::port_of(r#"{"nats":["nats://127.0.0.1:34567"]}"#), Some(34567));
         assert_eq!(super::port_of(r#"{"nats":["#), None);
     }
 }

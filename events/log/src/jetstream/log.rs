@@ -49,9 +49,7 @@ impl JetStreamLog {
                         let is_ours = from_headers(Some(&newest.headers)).is_ok_and(|e| e.id == id);
                         return match (is_ours, newest.sequence > expected_last) {
                             (true, _) => Ok(newest.sequence),
-                            (false, true) => Err(AppendError::Conflict {
-                                expected: expected_last,
-                            }),
+                            (false, true) => Err(AppendError::Conflict { expected: expected_last }),
                             (false, false) => Err(AppendError::Refused(error.into())),
                         };
                     }
@@ -87,10 +85,7 @@ impl EventLog for JetStreamLog {
         let stream = self.stream().await?;
         let info = stream.cached_info();
         let created_ns = i64::try_from(info.created.unix_timestamp_nanos()).unwrap_or(i64::MAX);
-        Ok(LogIdentity {
-            stream: info.config.name.clone(),
-            created_ns,
-        })
+        Ok(LogIdentity { stream: info.config.name.clone(), created_ns })
     }
 
     async fn last_sequence(&self) -> Result<u64, ReadError> {
@@ -135,18 +130,12 @@ impl EventLog for JetStreamLog {
         let stream = self.stream().await?;
         let state = &stream.cached_info().state;
         if state.first_sequence > first {
-            return Err(ReadError::Gone {
-                first: state.first_sequence,
-                wanted: first,
-            });
+            return Err(ReadError::Gone { first: state.first_sequence, wanted: first });
         }
         let messages = ordered(&stream, first).await?;
         Ok(Box::pin(messages.map(|message| {
             let message = message?;
-            let sequence = message
-                .info()
-                .map_err(ReadError::Transport)?
-                .stream_sequence;
+            let sequence = message.info().map_err(ReadError::Transport)?.stream_sequence;
             let decoded = from_headers(message.headers.as_ref())
                 .and_then(|envelope| envelope.decode::<EntryBatch>(&message.payload));
             let batch = decoded.map_err(|source| ReadError::Decode { sequence, source })?;
@@ -162,22 +151,14 @@ pub(super) async fn ordered(
 ) -> Result<BoxStream<Result<jetstream::Message, ReadError>>, ReadError> {
     let transport = |error: Box<dyn std::error::Error + Send + Sync>| ReadError::Transport(error);
     let config = OrderedConfig {
-        deliver_policy: DeliverPolicy::ByStartSequence {
-            start_sequence: first,
-        },
+        deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: first },
         replay_policy: ReplayPolicy::Instant,
         max_expires: Duration::from_secs(30),
         ..OrderedConfig::default()
     };
-    let consumer = stream
-        .create_consumer(config)
-        .await
-        .map_err(|error| transport(error.into()))?;
-    let messages = consumer
-        .messages()
-        .await
-        .map_err(|error| transport(error.into()))?;
-    Ok(Box::pin(messages.map(move |message| {
-        message.map_err(|error| ReadError::Transport(error.into()))
-    })))
+    let consumer = stream.create_consumer(config).await.map_err(|error| transport(error.into()))?;
+    let messages = consumer.messages().await.map_err(|error| transport(error.into()))?;
+    Ok(Box::pin(
+        messages.map(move |message| message.map_err(|error| ReadError::Transport(error.into()))),
+    ))
 }

@@ -106,26 +106,16 @@ impl Broker {
             options = options.token(token.clone());
         }
         let url = settings.url.clone();
-        let client =
-            options
-                .connect(&settings.url)
-                .await
-                .map_err(|source| ConnectError::Connect {
-                    url: url.clone(),
-                    source,
-                })?;
+        let client = options
+            .connect(&settings.url)
+            .await
+            .map_err(|source| ConnectError::Connect { url: url.clone(), source })?;
         let info = client.server_info();
         if !client.is_server_compatible(SERVER_OLDEST.0, SERVER_OLDEST.1, 0) {
-            return Err(ConnectError::TooOld {
-                url,
-                found: info.version,
-            });
+            return Err(ConnectError::TooOld { url, found: info.version });
         }
         if !client.is_server_compatible(SERVER_RECOMMENDED.0, SERVER_RECOMMENDED.1, 0) {
-            tracing::warn!(
-                version = info.version,
-                "this NATS server is old; 2.15 is recommended"
-            );
+            tracing::warn!(version = info.version, "this NATS server is old; 2.15 is recommended");
         }
         let mut context = jetstream::new(client.clone());
         context.set_timeout(ANSWER_TIMEOUT);
@@ -201,9 +191,7 @@ fn to_headers(envelope: &Envelope) -> HeaderMap {
 
 fn from_headers(headers: Option<&HeaderMap>) -> Result<Envelope, DecodeError> {
     Envelope::parse(|name| {
-        headers
-            .and_then(|headers| headers.get(name))
-            .map(|value| value.as_str())
+        headers.and_then(|headers| headers.get(name)).map(|value| value.as_str())
     })
 }
 

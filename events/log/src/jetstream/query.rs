@@ -38,19 +38,14 @@ impl Queries {
     pub async fn known_derivations(&self, drv_paths: &[StorePath]) -> Vec<StorePath> {
         let mut known = Vec::new();
         for page in drv_paths.chunks(PAGE_ITEMS_MAX) {
-            let query = QueryKnownDerivations {
-                drv_paths: page.to_vec(),
-            };
+            let query = QueryKnownDerivations { drv_paths: page.to_vec() };
             let body = query.to_body();
             let envelope = Envelope::of::<QueryKnownDerivations>(Uuid::now_v7(), &body, None);
             let request = async_nats::Request::new()
                 .headers(to_headers(&envelope))
                 .payload(body.into())
                 .timeout(Some(ANSWER_TIMEOUT));
-            let answer = self
-                .client
-                .send_request(subject::QUERY_KNOWN_DERIVATIONS, request)
-                .await;
+            let answer = self.client.send_request(subject::QUERY_KNOWN_DERIVATIONS, request).await;
             let Ok(answer) = answer else { return known };
             let decoded = from_headers(answer.headers.as_ref())
                 .and_then(|envelope| envelope.decode::<KnownDerivations>(&answer.payload));
@@ -67,14 +62,8 @@ impl Queries {
     /// # Errors
     /// If the subscription is refused.
     pub async fn listen(&self) -> Result<Questions, async_nats::SubscribeError> {
-        let subscriber = self
-            .client
-            .subscribe(subject::QUERY_KNOWN_DERIVATIONS)
-            .await?;
-        Ok(Questions {
-            subscriber,
-            client: self.client.clone(),
-        })
+        let subscriber = self.client.subscribe(subject::QUERY_KNOWN_DERIVATIONS).await?;
+        Ok(Questions { subscriber, client: self.client.clone() })
     }
 }
 
@@ -115,10 +104,7 @@ impl Query {
         let body = KnownDerivations { known }.to_body();
         let envelope = Envelope::of::<KnownDerivations>(Uuid::now_v7(), &body, None);
         let headers = to_headers(&envelope);
-        if let Err(error) = self
-            .client
-            .publish_with_headers(self.reply, headers, body.into())
-            .await
+        if let Err(error) = self.client.publish_with_headers(self.reply, headers, body.into()).await
         {
             tracing::debug!(%error, "answer to a query was not sent");
         }

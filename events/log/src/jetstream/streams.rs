@@ -79,10 +79,8 @@ pub(super) async fn ensure(context: &Context, limits: &StreamLimits) -> Result<(
         match context.get_stream(&stream).await {
             Ok(existing) => check(&config, &existing.cached_info().config)?,
             Err(error) if is_absent(&error) => {
-                let made = context
-                    .create_stream(config.clone())
-                    .await
-                    .map_err(|e| refused(e.into()))?;
+                let made =
+                    context.create_stream(config.clone()).await.map_err(|e| refused(e.into()))?;
                 check(&config, &made.cached_info().config)?;
             }
             Err(error) => return Err(refused(error.into())),
@@ -160,50 +158,23 @@ fn check(want: &Config, have: &Config) -> Result<(), StreamError> {
     };
     let settings: [(&'static str, String, String); 9] = [
         ("subjects", have.subjects.join(","), want.subjects.join(",")),
-        (
-            "storage",
-            format!("{:?}", have.storage),
-            format!("{:?}", want.storage),
-        ),
-        (
-            "retention",
-            format!("{:?}", have.retention),
-            format!("{:?}", want.retention),
-        ),
-        (
-            "discard",
-            format!("{:?}", have.discard),
-            format!("{:?}", want.discard),
-        ),
-        (
-            "max_age",
-            format!("{:?}", have.max_age),
-            format!("{:?}", want.max_age),
-        ),
-        (
-            "deny_delete",
-            have.deny_delete.to_string(),
-            want.deny_delete.to_string(),
-        ),
+        ("storage", format!("{:?}", have.storage), format!("{:?}", want.storage)),
+        ("retention", format!("{:?}", have.retention), format!("{:?}", want.retention)),
+        ("discard", format!("{:?}", have.discard), format!("{:?}", want.discard)),
+        ("max_age", format!("{:?}", have.max_age), format!("{:?}", want.max_age)),
+        ("deny_delete", have.deny_delete.to_string(), want.deny_delete.to_string()),
         (
             "max_msgs_per_subject",
             have.max_messages_per_subject.max(0).to_string(),
             want.max_messages_per_subject.to_string(),
         ),
-        (
-            "replicas",
-            have.num_replicas.to_string(),
-            want.num_replicas.to_string(),
-        ),
+        ("replicas", have.num_replicas.to_string(), want.num_replicas.to_string()),
         ("republish", republish(have), republish(want)),
     ];
     match settings.into_iter().find(|(_, have, want)| have != want) {
         None => Ok(()),
-        Some((setting, found, expected)) => Err(StreamError::Mismatch {
-            stream: want.name.clone(),
-            setting,
-            found,
-            expected,
-        }),
+        Some((setting, found, expected)) => {
+            Err(StreamError::Mismatch { stream: want.name.clone(), setting, found, expected })
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! What becomes of builds: ready, failed, retried, cascaded, stopped.
 
+use std::collections::BTreeSet;
+
 use gradient_domain::{BuildId, JobId};
 use gradient_events::event::AbortCause;
 use gradient_events::{Event, FailureKind};
@@ -10,35 +12,47 @@ use crate::graph::BuildState;
 /// Longest stored failure message, in bytes (reference 2.7).
 const MESSAGE_BYTES_MAX: usize = 8 * 1024;
 
-impl Decision<'_> {
-    /// Brings a waiting build into the state that the graph calls for.
-    pub(super) fn settle_build(&mut self, build: BuildId) {
-        let node = self.state.graph.node(build);
-        if node.state != BuildState::Created || node.wanted_by.is_empty() {
-            return;
-        }
-        if let Some(cause) = self.state.graph.failed_below(build) {
-            self.emit(Event::DependencyFailed { build, cause });
-            self.touch(build);
-            self.cascade(build);
-        } else if self.state.graph.is_ready(build) {
-            self.emit(Event::BuildReady { build });
-            self.queue_build(build);
-        }
-    }
+/// Most builds in one event, so that an entry stays under the limit of a message.
+const BUILDS_PER_EVENT_MAX: usize = 50_000;
 
-    fn queue_build(&mut self, build: BuildId) {
-        let (job, offer) = (JobId::Build(build), self.next_offer());
-        self.emit(Event::JobQueued { job, offer });
-        self.note_offer(job);
+impl Decision<'_> {
+    /// Brings waiting builds into the state that the graph calls for.
+    pub(super) fn settle_builds(&mut self, candidates: &[BuildId]) {
+        let graph = &self.state.graph;
+        let waits = |build: &&BuildId| {
+            let node = graph.node(**build);
+            node.state == BuildState::Created && !node.wanted_by.is_empty()
+        };
+        let (mut ready, mut failed) = (BTreeSet::new(), BTreeSet::new());
+        for &build in candidates.iter().filter(waits) {
+            match graph.failed_below(build) {
+                Some(cause) => drop(failed.insert((cause, build))),
+                None if graph.is_ready(build) => drop(ready.insert(build)),
+                None => {}
+            }
+        }
+        let ready: Vec<BuildId> = ready.into_iter().take(BUILDS_PER_EVENT_MAX).collect();
+        if !ready.is_empty() {
+            let first_offer = self.next_offer();
+            self.emit(Event::BuildsReady { builds: ready.clone(), first_offer });
+            for build in ready {
+                self.note_offer(JobId::Build(build));
+            }
+        }
+        for (cause, build) in failed {
+            if self.state.graph.node(build).state == BuildState::Created {
+                self.emit(Event::DependencyFailed { builds: vec![build], cause });
+                self.touch(build);
+                self.cascade(build);
+            }
+        }
     }
 
     /// What a success opens.
     pub(super) fn after_success(&mut self, build: BuildId) {
         self.touch(build);
-        for dependent in self.state.graph.node(build).dependents.clone() {
-            self.settle_build(dependent);
-        }
+        let dependents = self.state.graph.node(build).dependents.clone();
+        self.settle_builds(&dependents);
     }
 
     /// A failure that another try may mend: until the attempts are used up (reference 3.7).
@@ -51,11 +65,8 @@ impl Decision<'_> {
         let settings = &self.state.settings;
         let failures = self.state.graph.node(build).failures;
         if failures + 1 >= settings.build_max_attempts {
-            let message = format!(
-                "{message} (attempt {} of {})",
-                failures + 1,
-                settings.build_max_attempts
-            );
+            let message =
+                format!("{message} (attempt {} of {})", failures + 1, settings.build_max_attempts);
             return self.fail_build(build, FailureKind::Permanent, message);
         }
         if self.state.graph.node(build).wanted_by.is_empty() {
@@ -63,32 +74,19 @@ impl Decision<'_> {
         }
         let backoff_ms = settings.build_retry_backoff_ms << failures.min(16);
         let retry_at_ms = Some(self.now().plus_ms(backoff_ms).0);
-        self.emit(Event::BuildFailed {
-            build,
-            kind,
-            retry_at_ms,
-            message: cut(message),
-        });
+        self.emit(Event::BuildFailed { build, kind, retry_at_ms, message: cut(message) });
     }
 
     /// A failure for good; whatever needs the build fails with it.
     pub(super) fn fail_build(&mut self, build: BuildId, kind: FailureKind, message: String) {
-        self.emit(Event::BuildFailed {
-            build,
-            kind,
-            retry_at_ms: None,
-            message: cut(message),
-        });
+        self.emit(Event::BuildFailed { build, kind, retry_at_ms: None, message: cut(message) });
         self.touch(build);
         self.cascade(build);
     }
 
     /// A stop for good; to those that need the build it is a failure.
     pub(super) fn abort_build(&mut self, build: BuildId, reason: String) {
-        self.emit(Event::BuildAborted {
-            build,
-            reason: cut(reason),
-        });
+        self.emit(Event::BuildAborted { build, reason: cut(reason) });
         self.touch(build);
         self.cascade(build);
     }
@@ -100,30 +98,46 @@ impl Decision<'_> {
             _ => from,
         };
         let mut stack = self.state.graph.node(from).dependents.clone();
+        let mut failed = BTreeSet::new();
         while let Some(build) = stack.pop() {
             let node = self.state.graph.node(build);
-            let waits = matches!(
-                node.state,
-                BuildState::Created | BuildState::Queued | BuildState::Backoff { .. }
-            );
-            if waits && !node.wanted_by.is_empty() {
+            let waits = match node.state {
+                BuildState::Created | BuildState::Queued | BuildState::Backoff { .. } => true,
+                BuildState::Assigned { .. }
+                | BuildState::Succeeded { .. }
+                | BuildState::Failed { .. }
+                | BuildState::DependencyFailed { .. }
+                | BuildState::Aborted
+                | BuildState::Skipped => false,
+            };
+            if waits
+                && !node.wanted_by.is_empty()
+                && failed.len() < BUILDS_PER_EVENT_MAX
+                && failed.insert(build)
+            {
                 stack.extend_from_slice(&node.dependents);
-                self.emit(Event::DependencyFailed { build, cause });
-                self.touch(build);
             }
         }
+        if failed.is_empty() {
+            return;
+        }
+        let builds: Vec<BuildId> = failed.into_iter().collect();
+        for build in &builds {
+            self.touch(*build);
+        }
+        self.emit(Event::DependencyFailed { builds, cause });
     }
 
-    /// Lets go of builds that no live evaluation wants any more.
-    pub(super) fn release_builds(&mut self, builds: &[BuildId]) {
-        for &build in builds {
-            let node = self.state.graph.node(build);
-            if !node.wanted_by.is_empty() {
-                continue;
-            }
-            match node.state {
+    /// Lets go of builds that no live evaluation wants any more; what is over the limit of one entry
+    /// follows with the next tick.
+    pub(super) fn release_builds(&mut self) {
+        let unwanted: Vec<BuildId> =
+            self.state.unwanted.iter().copied().take(BUILDS_PER_EVENT_MAX).collect();
+        let mut skipped = Vec::new();
+        for build in unwanted {
+            match self.state.graph.node(build).state {
                 BuildState::Created | BuildState::Queued | BuildState::Backoff { .. } => {
-                    self.emit(Event::BuildSkipped { build });
+                    skipped.push(build)
                 }
                 BuildState::Assigned { assignment } => {
                     self.request_abort(JobId::Build(build), assignment, AbortCause::Unwanted);
@@ -135,35 +149,37 @@ impl Decision<'_> {
                 | BuildState::Skipped => {}
             }
         }
+        if !skipped.is_empty() {
+            self.emit(Event::BuildsSkipped { builds: skipped });
+        }
     }
 
     /// Starts builds over that failed for earlier evaluations (reference 3.3).
     pub(super) fn thaw_builds(&mut self, builds: &[BuildId]) {
-        for &build in builds {
-            if self.state.graph.node(build).state.is_failure() {
-                self.emit(Event::BuildThawed { build });
-            }
+        let failed = |build: &BuildId| self.state.graph.node(*build).state.is_failure();
+        let builds: Vec<BuildId> =
+            builds.iter().copied().filter(failed).take(BUILDS_PER_EVENT_MAX).collect();
+        if !builds.is_empty() {
+            self.emit(Event::BuildsThawed { builds });
         }
     }
 
     /// Brings back a build whose backoff is over.
     pub(super) fn retry_build(&mut self, build: BuildId) {
-        self.queue_build(build);
+        let (job, offer) = (JobId::Build(build), self.next_offer());
+        self.emit(Event::JobQueued { job, offer });
+        self.note_offer(job);
     }
 
     /// Notes that the evaluations which want a build may have come to their end.
     pub(super) fn touch(&mut self, build: BuildId) {
-        self.touched
-            .extend(self.state.graph.node(build).wanted_by.iter().copied());
+        self.touched.extend(self.state.graph.node(build).wanted_by.iter().copied());
     }
 }
 
 fn cut(mut message: String) -> String {
     if message.len() > MESSAGE_BYTES_MAX {
-        let end = (0..=MESSAGE_BYTES_MAX)
-            .rev()
-            .find(|n| message.is_char_boundary(*n))
-            .unwrap_or(0);
+        let end = (0..=MESSAGE_BYTES_MAX).rev().find(|n| message.is_char_boundary(*n)).unwrap_or(0);
         message.truncate(end);
         message.push_str(" [truncated]");
     }

@@ -13,11 +13,7 @@ const PATTERNS_MAX: usize = 256;
 impl Decision<'_> {
     pub(super) fn command(&mut self, command: &Command) {
         match command {
-            Command::Submit {
-                evaluation,
-                patterns,
-                ..
-            } => self.submit(*evaluation, patterns),
+            Command::Submit { evaluation, patterns, .. } => self.submit(*evaluation, patterns),
             Command::CancelEvaluation { evaluation } => match self.state.evaluation(*evaluation) {
                 None => self.refuse(format!("there is no evaluation {evaluation}")),
                 Some(known) if known.state.is_terminal() => {

@@ -28,26 +28,17 @@ impl Decision<'_> {
         }
         let newly_wanted = self.state.evaluation_mut(id).builds[wanted_before..].to_vec();
         self.thaw_builds(&newly_wanted);
-        let recorded = batch
-            .derivations
-            .iter()
-            .filter_map(|d| self.state.graph.find(&d.drv_path));
-        let recorded: Vec<BuildId> = recorded.collect();
-        for build in newly_wanted.into_iter().chain(recorded) {
-            self.settle_build(build);
-        }
+        let recorded = batch.derivations.iter().filter_map(|d| self.state.graph.find(&d.drv_path));
+        let candidates: Vec<BuildId> = newly_wanted.into_iter().chain(recorded).collect();
+        self.settle_builds(&candidates);
     }
 
     fn record_derivations(&mut self, evaluation: EvaluationId, batch: &EvalResult) {
         let first =
             BuildId(u32::try_from(self.state.graph.len()).expect("fewer than 2^32 derivations"));
         let mentions = batch.derivations.iter().flat_map(|derivation| {
-            std::iter::once(&derivation.drv_path).chain(
-                derivation
-                    .dependencies
-                    .iter()
-                    .map(|dependency| &dependency.drv_path),
-            )
+            std::iter::once(&derivation.drv_path)
+                .chain(derivation.dependencies.iter().map(|dependency| &dependency.drv_path))
         });
         let mut unknown = std::collections::BTreeSet::new();
         unknown.extend(mentions.filter(|path| self.state.graph.find(path).is_none()));
@@ -56,26 +47,13 @@ impl Decision<'_> {
             self.emit(Event::BuildsCreated { first, count });
         }
         let find = |path| self.state.graph.find(path).expect("created above");
-        let builds = batch
-            .derivations
-            .iter()
-            .map(|d| find(&d.drv_path))
-            .collect();
+        let builds = batch.derivations.iter().map(|d| find(&d.drv_path)).collect();
         let dependencies = batch
             .derivations
             .iter()
-            .map(|d| {
-                d.dependencies
-                    .iter()
-                    .map(|dependency| find(&dependency.drv_path))
-                    .collect()
-            })
+            .map(|d| d.dependencies.iter().map(|dependency| find(&dependency.drv_path)).collect())
             .collect();
-        self.emit(Event::DerivationsRecorded {
-            evaluation,
-            builds,
-            dependencies,
-        });
+        self.emit(Event::DerivationsRecorded { evaluation, builds, dependencies });
     }
 
     /// The job of an evaluation is over, well or not: what was found is built, then the verdict falls.
@@ -85,10 +63,7 @@ impl Decision<'_> {
             return;
         }
         let builds = evaluation.builds.clone();
-        self.emit(Event::EvaluationAdvanced {
-            evaluation: id,
-            state: EvaluationState::Building,
-        });
+        self.emit(Event::EvaluationAdvanced { evaluation: id, state: EvaluationState::Building });
         let hole = builds.into_iter().find(|build| {
             let node = self.state.graph.node(*build);
             node.recipe.is_none() && !node.state.is_terminal()
@@ -109,11 +84,7 @@ impl Decision<'_> {
         }
         let failed =
             evaluation.failed > 0 || evaluation.errors > 0 || evaluation.job_error.is_some();
-        let verdict = if failed {
-            Verdict::Failed
-        } else {
-            Verdict::Completed
-        };
+        let verdict = if failed { Verdict::Failed } else { Verdict::Completed };
         let (id, error) = (evaluation.id, evaluation.job_error.clone());
         self.finish_evaluation(id, verdict, error);
     }
@@ -124,13 +95,8 @@ impl Decision<'_> {
         verdict: Verdict,
         error: Option<String>,
     ) {
-        let builds = self.state.evaluation_mut(id).builds.clone();
-        self.emit(Event::EvaluationFinished {
-            evaluation: id,
-            verdict,
-            error,
-        });
-        self.release_builds(&builds);
+        self.emit(Event::EvaluationFinished { evaluation: id, verdict, error });
+        self.release_builds();
     }
 
     /// Stops an evaluation and whatever only it wants.
@@ -139,25 +105,19 @@ impl Decision<'_> {
         if evaluation.state.is_terminal() {
             return;
         }
-        let (builds, assignment) = (evaluation.builds.clone(), evaluation.assignment);
-        self.emit(Event::EvaluationAborted {
-            evaluation: id,
-            reason,
-        });
+        let assignment = evaluation.assignment;
+        self.emit(Event::EvaluationAborted { evaluation: id, reason });
         if let Some(assignment) = assignment {
             self.request_abort(JobId::Evaluate(id), assignment, AbortCause::Canceled);
         }
-        self.release_builds(&builds);
+        self.release_builds();
     }
 
     /// An evaluation whose job is back in the queue.
     pub(super) fn evaluation_waits_again(&mut self, id: EvaluationId) {
         let state = self.state.evaluation_mut(id).state;
         if !state.is_terminal() && state != EvaluationState::Queued {
-            self.emit(Event::EvaluationAdvanced {
-                evaluation: id,
-                state: EvaluationState::Queued,
-            });
+            self.emit(Event::EvaluationAdvanced { evaluation: id, state: EvaluationState::Queued });
         }
         self.review_queued_evaluations();
     }
@@ -169,12 +129,7 @@ impl Decision<'_> {
             .queue
             .classes()
             .filter(|class| class.need.kind() == Kind::Evaluate)
-            .flat_map(|class| {
-                class
-                    .waiting
-                    .iter()
-                    .filter_map(|(_, job)| evaluation_of(*job))
-            })
+            .flat_map(|class| class.waiting.iter().filter_map(|(_, job)| evaluation_of(*job)))
             .collect();
         for id in queued {
             self.review_queued_evaluation(id);
@@ -186,35 +141,18 @@ impl Decision<'_> {
             return;
         };
         let need: &Need = &self.state.queue.class(pending.class).need;
-        let can_run = self
-            .state
-            .workers
-            .values()
-            .any(|worker| need.is_met_by(worker));
-        let connected = self
-            .state
-            .workers
-            .values()
-            .filter(|worker| worker.presence.is_here())
-            .count();
-        let evaluation = self
-            .state
-            .evaluation(id)
-            .expect("a queued evaluation exists");
+        let can_run = self.state.workers.values().any(|worker| need.is_met_by(worker));
+        let connected =
+            self.state.workers.values().filter(|worker| worker.presence.is_here()).count();
+        let evaluation = self.state.evaluation(id).expect("a queued evaluation exists");
         let state = EvaluationState::Queued;
         match (&evaluation.waiting, can_run) {
-            (Some(_), true) => self.emit(Event::EvaluationResumed {
-                evaluation: id,
-                state,
-            }),
+            (Some(_), true) => self.emit(Event::EvaluationResumed { evaluation: id, state }),
             (waiting, false) => {
                 let connected_workers = u32::try_from(connected).unwrap_or(u32::MAX);
                 let reason = WaitingReason::EvalWorkers { connected_workers };
                 if waiting.as_ref().is_none_or(|(before, _)| *before != reason) {
-                    self.emit(Event::EvaluationParked {
-                        evaluation: id,
-                        reason,
-                    });
+                    self.emit(Event::EvaluationParked { evaluation: id, reason });
                 }
             }
             (None, true) => {}
@@ -232,28 +170,15 @@ fn evaluation_of(job: JobId) -> Option<EvaluationId> {
 /// What is wrong with a batch, if anything.
 fn batch_fault(batch: &EvalResult) -> Option<String> {
     if batch.derivations.len() > PAGE_ITEMS_MAX {
-        return Some(format!(
-            "a batch holds at most {PAGE_ITEMS_MAX} derivations"
-        ));
+        return Some(format!("a batch holds at most {PAGE_ITEMS_MAX} derivations"));
     }
     batch.derivations.iter().find_map(|derivation| {
         let path = &derivation.drv_path;
         let odd = |path: &gradient_domain::StorePath| !path.is_derivation();
-        if odd(path)
-            || derivation
-                .dependencies
-                .iter()
-                .any(|dependency| odd(&dependency.drv_path))
-        {
-            return Some(format!(
-                "{path} or one of its dependencies is not a derivation file"
-            ));
+        if odd(path) || derivation.dependencies.iter().any(|dependency| odd(&dependency.drv_path)) {
+            return Some(format!("{path} or one of its dependencies is not a derivation file"));
         }
         let own = |dependency: &gradient_events::worker::Dependency| dependency.drv_path == *path;
-        derivation
-            .dependencies
-            .iter()
-            .any(own)
-            .then(|| format!("{path} depends on itself"))
+        derivation.dependencies.iter().any(own).then(|| format!("{path} depends on itself"))
     })
 }

@@ -24,12 +24,7 @@ impl Decision<'_> {
             Some(_) => DropReason::NotYours,
             None => DropReason::NotOpen,
         };
-        self.emit(Event::ReportDropped {
-            worker,
-            job,
-            assignment,
-            reason,
-        });
+        self.emit(Event::ReportDropped { worker, job, assignment, reason });
     }
 
     pub(super) fn assign_job_response(
@@ -46,11 +41,7 @@ impl Decision<'_> {
         if accepted {
             return self.accept(assignment);
         }
-        self.emit(Event::AssignmentDeclined {
-            job,
-            assignment,
-            reason: reason.to_owned(),
-        });
+        self.emit(Event::AssignmentDeclined { job, assignment, reason: reason.to_owned() });
         self.requeue(job, RequeueReason::Declined);
     }
 
@@ -76,11 +67,8 @@ impl Decision<'_> {
         reason: AbandonReason,
         kept: &[OpenAssignment],
     ) {
-        let open: Vec<AssignmentId> = self.state.workers[&worker]
-            .assignments
-            .iter()
-            .copied()
-            .collect();
+        let open: Vec<AssignmentId> =
+            self.state.workers[&worker].assignments.iter().copied().collect();
         for assignment in open {
             if !kept.iter().any(|kept| kept.assignment == assignment) {
                 self.abandon(assignment, reason);
@@ -91,11 +79,7 @@ impl Decision<'_> {
     /// Ends a hand-out without a report and brings its job back, unless it came to nothing too often.
     pub(super) fn abandon(&mut self, assignment: AssignmentId, reason: AbandonReason) {
         let job = self.state.assignments[&assignment].job;
-        self.emit(Event::AssignmentAbandoned {
-            job,
-            assignment,
-            reason,
-        });
+        self.emit(Event::AssignmentAbandoned { job, assignment, reason });
         match job {
             JobId::Build(build) => {
                 let losses = self.state.graph.node(build).losses;
@@ -131,10 +115,7 @@ impl Decision<'_> {
         };
         if !wanted {
             if let JobId::Build(build) = job {
-                self.emit(Event::BuildAborted {
-                    build,
-                    reason: "nobody wants it any more".into(),
-                });
+                self.emit(Event::BuildAborted { build, reason: "nobody wants it any more".into() });
             }
             return;
         }

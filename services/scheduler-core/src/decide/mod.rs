@@ -34,11 +34,7 @@ pub fn decide(state: &mut State, at: Timestamp, cause: Cause, input: &Input) -> 
     let mut decision = Decision::new(state, at, cause, input);
     match input {
         Input::Started { .. } => decision.emit(Event::SettingsReplaced),
-        Input::Worker {
-            worker,
-            session,
-            message,
-        } => decision.worker(*worker, *session, message),
+        Input::Worker { worker, session, message } => decision.worker(*worker, *session, message),
         Input::Metrics { worker, .. } => decision.metrics(*worker),
         Input::WorkerSilent { worker } => decision.worker_silent(*worker),
         Input::Command { command } => decision.command(command),
@@ -94,9 +90,7 @@ impl<'a> Decision<'a> {
     }
 
     fn refuse(&mut self, reason: impl Into<String>) {
-        self.emit(Event::InputRefused {
-            reason: reason.into(),
-        });
+        self.emit(Event::InputRefused { reason: reason.into() });
     }
 
     fn next_offer(&self) -> OfferNumber {

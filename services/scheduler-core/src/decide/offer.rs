@@ -43,15 +43,9 @@ impl Decision<'_> {
                 .collect()
         } else {
             let fits = |worker: &Worker| {
-                offered
-                    .iter()
-                    .any(|class| self.state.queue.class(*class).need.is_met_by(worker))
+                offered.iter().any(|class| self.state.queue.class(*class).need.is_met_by(worker))
             };
-            let workers = self
-                .state
-                .workers
-                .iter()
-                .filter(|(_, worker)| may_hear(worker));
+            let workers = self.state.workers.iter().filter(|(_, worker)| may_hear(worker));
             workers
                 .filter(|(id, worker)| Some(**id) == speaker || fits(worker))
                 .map(|(id, _)| *id)
@@ -70,15 +64,8 @@ impl Decision<'_> {
         let Some(page) = next_page(self.state, &self.state.workers[&worker], list) else {
             return;
         };
-        let NextPage {
-            up_to, is_final, ..
-        } = page;
-        self.emit(Event::OffersSent {
-            worker,
-            up_to,
-            list,
-            is_final,
-        });
+        let NextPage { up_to, is_final, .. } = page;
+        self.emit(Event::OffersSent { worker, up_to, list, is_final });
     }
 }
 
@@ -91,11 +78,7 @@ struct NextPage {
 /// The next page for a worker: offers after its cursor of classes that it fits, in order, at most
 /// 1,000 and 256 KiB, and no more than its window has room for.
 fn next_page(state: &State, worker: &Worker, from_start: bool) -> Option<NextPage> {
-    let cursor = if from_start {
-        OfferNumber::default()
-    } else {
-        worker.cursor
-    };
+    let cursor = if from_start { OfferNumber::default() } else { worker.cursor };
     let room = WINDOW_MAX.saturating_sub(if from_start { 0 } else { worker.scores.len() });
     if room == 0 {
         return None;
@@ -121,9 +104,5 @@ fn next_page(state: &State, worker: &Worker, from_start: bool) -> Option<NextPag
         Some((offer, _)) if !is_final => *offer,
         Some(_) | None => state.last_offer,
     };
-    Some(NextPage {
-        up_to,
-        count,
-        is_final,
-    })
+    Some(NextPage { up_to, count, is_final })
 }

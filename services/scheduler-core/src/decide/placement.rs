@@ -31,11 +31,7 @@ impl Decision<'_> {
         let Some(&(Reverse(total), job)) = ranking.best.first() else {
             return false;
         };
-        let pending = self
-            .state
-            .queue
-            .get(job)
-            .expect("ranked jobs are in the queue");
+        let pending = self.state.queue.get(job).expect("ranked jobs are in the queue");
         let candidate = Candidate {
             kind,
             ready_at: pending.ready_at,
@@ -66,10 +62,7 @@ fn answer(
     job: JobId,
     offer: gradient_events::score::OfferNumber,
 ) -> Option<&crate::worker::WorkerScore> {
-    worker
-        .scores
-        .get(&job)
-        .filter(|answer| answer.offer == offer)
+    worker.scores.get(&job).filter(|answer| answer.offer == offer)
 }
 
 /// Scores the jobs that a worker can run: total descending, then job id ascending.
@@ -83,10 +76,7 @@ fn rank(
     policy: Policy,
     now: gradient_domain::Timestamp,
 ) -> Ranking {
-    let mut ranking = Ranking {
-        best: Vec::new(),
-        considered: 0,
-    };
+    let mut ranking = Ranking { best: Vec::new(), considered: 0 };
     for class in state.queue.classes_for(worker, kind) {
         rank_class(state, worker, class, policy, now, &mut ranking);
     }
@@ -108,11 +98,7 @@ fn rank_class(
         if best.is_some_and(|best| policy.bound(ready_at, now) < best) {
             break;
         }
-        let offer = state
-            .queue
-            .get(job)
-            .expect("a class holds queued jobs")
-            .offer;
+        let offer = state.queue.get(job).expect("a class holds queued jobs").offer;
         let candidate = Candidate {
             kind: class.need.kind(),
             ready_at,

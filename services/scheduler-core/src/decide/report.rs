@@ -55,10 +55,7 @@ impl Decision<'_> {
     fn advance(&mut self, id: EvaluationId, next: EvaluationState) {
         let state = self.state.evaluation_mut(id).state;
         if !state.is_terminal() && state != next {
-            self.emit(Event::EvaluationAdvanced {
-                evaluation: id,
-                state: next,
-            });
+            self.emit(Event::EvaluationAdvanced { evaluation: id, state: next });
         }
     }
 
@@ -72,19 +69,11 @@ impl Decision<'_> {
                 let built = self.state.assignments[&assignment].built.as_ref();
                 let substituted = built.is_some_and(|built| built.substituted);
                 self.emit(Event::BuildSucceeded { build, substituted });
-                self.emit(Event::JobFinished {
-                    job,
-                    assignment,
-                    result: JobResult::Completed,
-                });
+                self.emit(Event::JobFinished { job, assignment, result: JobResult::Completed });
                 self.after_success(build);
             }
             JobId::Evaluate(id) => {
-                self.emit(Event::JobFinished {
-                    job,
-                    assignment,
-                    result: JobResult::Completed,
-                });
+                self.emit(Event::JobFinished { job, assignment, result: JobResult::Completed });
                 self.discovery_ended(id);
             }
         }
@@ -103,11 +92,7 @@ impl Decision<'_> {
         }
         self.accept(assignment);
         let canceled = self.is_canceled(assignment);
-        self.emit(Event::JobFinished {
-            job,
-            assignment,
-            result: JobResult::Failed(kind),
-        });
+        self.emit(Event::JobFinished { job, assignment, result: JobResult::Failed(kind) });
         match job {
             JobId::Build(build) => self.build_job_failed(build, kind, error, canceled),
             JobId::Evaluate(id) => self.evaluation_job_failed(id, kind),
@@ -140,11 +125,7 @@ impl Decision<'_> {
         match kind {
             FailureKind::Transient | FailureKind::InputsUnavailable if tries_left => {
                 let (job, reason) = (JobId::Evaluate(id), RequeueReason::Retry);
-                self.emit(Event::JobRequeued {
-                    job,
-                    reason,
-                    offer: None,
-                });
+                self.emit(Event::JobRequeued { job, reason, offer: None });
                 self.evaluation_waits_again(id);
             }
             FailureKind::Canceled => self.requeue(JobId::Evaluate(id), RequeueReason::Canceled),

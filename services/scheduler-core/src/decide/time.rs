@@ -14,6 +14,7 @@ impl Decision<'_> {
         self.retry_due_builds();
         self.retry_due_evaluations();
         self.review_building_evaluations();
+        self.release_builds();
     }
 
     fn withdraw_unanswered(&mut self) {
@@ -38,19 +39,11 @@ impl Decision<'_> {
             match (reason, self.state.assignments[&assignment].job) {
                 (AbandonReason::AbortUnconfirmed, JobId::Build(build)) => {
                     let job = JobId::Build(build);
-                    self.emit(Event::AssignmentAbandoned {
-                        job,
-                        assignment,
-                        reason,
-                    });
+                    self.emit(Event::AssignmentAbandoned { job, assignment, reason });
                     self.abort_build(build, "the worker did not confirm the stop".into());
                 }
                 (AbandonReason::AbortUnconfirmed, job @ JobId::Evaluate(_)) => {
-                    self.emit(Event::AssignmentAbandoned {
-                        job,
-                        assignment,
-                        reason,
-                    });
+                    self.emit(Event::AssignmentAbandoned { job, assignment, reason });
                 }
                 _ => self.abandon(assignment, reason),
             }
@@ -78,10 +71,8 @@ impl Decision<'_> {
             .live_evaluations
             .iter()
             .map(|index| &self.state.evaluations[index.0 as usize]);
-        let due: Vec<EvaluationId> = live
-            .filter(|e| is_due(e.backoff_until))
-            .map(|e| e.id)
-            .collect();
+        let due: Vec<EvaluationId> =
+            live.filter(|e| is_due(e.backoff_until)).map(|e| e.id).collect();
         for id in due {
             let (job, offer) = (JobId::Evaluate(id), self.next_offer());
             self.emit(Event::JobQueued { job, offer });
@@ -97,11 +88,9 @@ impl Decision<'_> {
         cause: AbortCause,
     ) {
         match self.state.assignments[&assignment].phase {
-            Phase::Claimed | Phase::Accepted => self.emit(Event::AbortRequested {
-                job,
-                assignment,
-                cause,
-            }),
+            Phase::Claimed | Phase::Accepted => {
+                self.emit(Event::AbortRequested { job, assignment, cause })
+            }
             Phase::Aborting { .. } => {}
         }
     }
@@ -119,10 +108,8 @@ impl Decision<'_> {
             .map(|(build, _)| build)
             .collect();
         for build in ready {
-            self.emit(Event::SweepFound {
-                what: format!("build {build} could go on and did not"),
-            });
-            self.settle_build(build);
+            self.emit(Event::SweepFound { what: format!("build {build} could go on and did not") });
+            self.settle_builds(&[build]);
         }
         let live = self
             .state
@@ -131,9 +118,7 @@ impl Decision<'_> {
             .map(|index| &self.state.evaluations[index.0 as usize]);
         let settled: Vec<EvaluationId> = live.filter(|e| e.is_settled()).map(|e| e.id).collect();
         for id in settled {
-            self.emit(Event::SweepFound {
-                what: format!("evaluation {id} could end and did not"),
-            });
+            self.emit(Event::SweepFound { what: format!("evaluation {id} could end and did not") });
             self.touched.insert(self.state.evaluation_index[&id]);
         }
     }

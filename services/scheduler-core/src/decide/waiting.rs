@@ -32,19 +32,12 @@ impl Decision<'_> {
         let Some(unmet) = unmet(self.state, evaluation) else {
             if waits_for_workers {
                 let state = EvaluationState::Building;
-                self.emit(Event::EvaluationResumed {
-                    evaluation: id,
-                    state,
-                });
+                self.emit(Event::EvaluationResumed { evaluation: id, state });
             }
             return;
         };
-        let connected = self
-            .state
-            .workers
-            .values()
-            .filter(|worker| worker.presence.is_here())
-            .count();
+        let connected =
+            self.state.workers.values().filter(|worker| worker.presence.is_here()).count();
         let connected_workers = u32::try_from(connected).unwrap_or(u32::MAX);
         let limit_ms = self.state.settings.unbuildable_timeout_ms;
         match &evaluation.waiting {
@@ -54,14 +47,8 @@ impl Decision<'_> {
                 }
             }
             _ => {
-                let reason = WaitingReason::Workers {
-                    unmet,
-                    connected_workers,
-                };
-                self.emit(Event::EvaluationParked {
-                    evaluation: id,
-                    reason,
-                });
+                let reason = WaitingReason::Workers { unmet, connected_workers };
+                self.emit(Event::EvaluationParked { evaluation: id, reason });
             }
         }
     }
@@ -107,12 +94,6 @@ fn unmet(state: &State, evaluation: &Evaluation) -> Option<Vec<UnmetRequirement>
 }
 
 fn unbuildable(unmet: &[UnmetRequirement]) -> String {
-    let needs: Vec<String> = unmet
-        .iter()
-        .map(|unmet| unmet.requirement.to_string())
-        .collect();
-    format!(
-        "no connected worker builds {}; connect one and submit again",
-        needs.join(", ")
-    )
+    let needs: Vec<String> = unmet.iter().map(|unmet| unmet.requirement.to_string()).collect();
+    format!("no connected worker builds {}; connect one and submit again", needs.join(", "))
 }

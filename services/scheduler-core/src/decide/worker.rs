@@ -35,41 +35,21 @@ impl Decision<'_> {
                 }
                 let open = self.state.workers[&worker].page.is_some();
                 if open || !scores.is_empty() {
-                    self.emit(Event::ScoresRecorded {
-                        worker,
-                        up_to: *up_to,
-                    });
+                    self.emit(Event::ScoresRecorded { worker, up_to: *up_to });
                 }
             }
             WorkerMessage::RequestJob { kind } => self.request_job(worker, *kind),
-            WorkerMessage::AssignJobResponse {
-                job,
-                assignment,
-                accepted,
-                reason,
-            } => {
+            WorkerMessage::AssignJobResponse { job, assignment, accepted, reason } => {
                 let reason = reason.as_deref().unwrap_or("no reason given");
                 self.assign_job_response(worker, *job, *assignment, *accepted, reason);
             }
-            WorkerMessage::JobUpdate {
-                job,
-                assignment,
-                update,
-            } => {
+            WorkerMessage::JobUpdate { job, assignment, update } => {
                 self.job_update(worker, *job, *assignment, update);
             }
-            WorkerMessage::JobCompleted {
-                job, assignment, ..
-            } => {
+            WorkerMessage::JobCompleted { job, assignment, .. } => {
                 self.job_completed(worker, *job, *assignment);
             }
-            WorkerMessage::JobFailed {
-                job,
-                assignment,
-                kind,
-                error,
-                ..
-            } => {
+            WorkerMessage::JobFailed { job, assignment, kind, error, .. } => {
                 self.job_failed(worker, *job, *assignment, *kind, error);
             }
             WorkerMessage::Draining => {
@@ -95,19 +75,10 @@ impl Decision<'_> {
         if let Some(OpenAssignment { job, assignment }) = reported(message) {
             self.drop_report(worker, job, assignment);
         }
-        let told = self
-            .state
-            .workers
-            .get(&worker)
-            .and_then(|w| w.rejection.as_ref());
+        let told = self.state.workers.get(&worker).and_then(|w| w.rejection.as_ref());
         if told.is_none_or(|rejection| rejection.session != session) {
             let reason = "this session is not open; say hello again".to_owned();
-            self.emit(Event::WorkerRejected {
-                worker,
-                session,
-                code: 401,
-                reason,
-            });
+            self.emit(Event::WorkerRejected { worker, session, code: 401, reason });
         }
     }
 
@@ -119,12 +90,7 @@ impl Decision<'_> {
                 "no shared protocol version: ours {oldest}..={newest}, peer {}..={}",
                 hello.protocol_oldest, hello.protocol_newest
             );
-            return self.emit(Event::WorkerRejected {
-                worker,
-                session,
-                code: 400,
-                reason,
-            });
+            return self.emit(Event::WorkerRejected { worker, session, code: 400, reason });
         }
         if hello.name.is_empty()
             || hello.name.len() > NAME_BYTES_MAX
@@ -133,12 +99,7 @@ impl Decision<'_> {
             let reason = format!(
                 "a worker's name has 1 to {NAME_BYTES_MAX} bytes and no control characters"
             );
-            return self.emit(Event::WorkerRejected {
-                worker,
-                session,
-                code: 400,
-                reason,
-            });
+            return self.emit(Event::WorkerRejected { worker, session, code: 400, reason });
         }
         if let Some(known) = self.state.workers.get(&worker) {
             if known.session != session && known.presence.is_here() {
@@ -147,19 +108,12 @@ impl Decision<'_> {
             }
             self.abandon_assignments(worker, AbandonReason::WorkerLeft, &hello.open_assignments);
         }
-        self.emit(Event::WorkerJoined {
-            worker,
-            session,
-            protocol,
-        });
+        self.emit(Event::WorkerJoined { worker, session, protocol });
         self.workers_changed = true;
     }
 
     fn capabilities(&mut self, worker: WorkerId, capabilities: &Capabilities) {
-        let listed = capabilities
-            .architectures
-            .len()
-            .max(capabilities.system_features.len());
+        let listed = capabilities.architectures.len().max(capabilities.system_features.len());
         if listed > CAPABILITY_ITEMS_MAX || capabilities.max_concurrent_builds > SLOTS_MAX {
             return self.refuse(format!(
                 "a worker lists at most {CAPABILITY_ITEMS_MAX} systems and features and {SLOTS_MAX} slots"
@@ -188,30 +142,17 @@ impl Decision<'_> {
 
     fn running_builds(&self, worker: WorkerId) -> usize {
         let assignments = &self.state.workers[&worker].assignments;
-        assignments
-            .iter()
-            .filter(|id| self.state.assignments[id].job.kind() == Kind::Build)
-            .count()
+        assignments.iter().filter(|id| self.state.assignments[id].job.kind() == Kind::Build).count()
     }
 
     pub(super) fn metrics(&mut self, worker: WorkerId) {
-        if self
-            .state
-            .workers
-            .get(&worker)
-            .is_some_and(|w| w.presence.is_here())
-        {
+        if self.state.workers.get(&worker).is_some_and(|w| w.presence.is_here()) {
             self.emit(Event::MetricsRecorded { worker });
         }
     }
 
     pub(super) fn worker_silent(&mut self, worker: WorkerId) {
-        if self
-            .state
-            .workers
-            .get(&worker)
-            .is_some_and(|w| w.presence.is_here())
-        {
+        if self.state.workers.get(&worker).is_some_and(|w| w.presence.is_here()) {
             self.emit(Event::WorkerLost { worker });
             self.abandon_assignments(worker, AbandonReason::WorkerLost, &[]);
             self.workers_changed = true;
@@ -228,21 +169,12 @@ impl Decision<'_> {
 /// The hand-out that a message reports on, if it is a report.
 fn reported(message: &WorkerMessage) -> Option<OpenAssignment> {
     match message {
-        WorkerMessage::JobUpdate {
-            job, assignment, ..
+        WorkerMessage::JobUpdate { job, assignment, .. }
+        | WorkerMessage::JobCompleted { job, assignment, .. }
+        | WorkerMessage::JobFailed { job, assignment, .. }
+        | WorkerMessage::AssignJobResponse { job, assignment, .. } => {
+            Some(OpenAssignment { job: *job, assignment: *assignment })
         }
-        | WorkerMessage::JobCompleted {
-            job, assignment, ..
-        }
-        | WorkerMessage::JobFailed {
-            job, assignment, ..
-        }
-        | WorkerMessage::AssignJobResponse {
-            job, assignment, ..
-        } => Some(OpenAssignment {
-            job: *job,
-            assignment: *assignment,
-        }),
         WorkerMessage::Hello(_)
         | WorkerMessage::WorkerCapabilities { .. }
         | WorkerMessage::RequestJobList

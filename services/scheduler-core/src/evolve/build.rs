@@ -1,6 +1,7 @@
 //! Fold of the build events: the graph and the counters that hang on it.
 
 use gradient_domain::{BuildId, JobId, Timestamp};
+use gradient_events::score::OfferNumber;
 use gradient_events::worker::JobUpdate;
 use gradient_events::{Event, Input, WorkerMessage};
 
@@ -11,54 +12,44 @@ use crate::state::State;
 pub(super) fn apply(state: &mut State, input: &Input, event: &Event) {
     match event {
         Event::BuildsCreated { first, count } => create(state, input, *first, *count),
-        Event::BuildReady { build } => {
-            let now = state.now;
-            state.graph.node_mut(*build).ready_at = now;
+        Event::BuildsReady { builds, first_offer } => {
+            for (build, offer) in builds.iter().zip(first_offer.0..) {
+                let now = state.now;
+                state.graph.node_mut(*build).ready_at = now;
+                job::enqueue(state, JobId::Build(*build), OfferNumber(offer));
+            }
         }
         Event::BuildStarted { .. } => {}
         Event::BuildSucceeded { build, substituted } => succeed(state, *build, *substituted),
-        Event::BuildFailed {
-            build,
-            retry_at_ms: Some(until),
-            ..
-        } => {
+        Event::BuildFailed { build, retry_at_ms: Some(until), .. } => {
             state.graph.node_mut(*build).failures += 1;
-            set_state(
-                state,
-                *build,
-                BuildState::Backoff {
-                    until: Timestamp(*until),
-                },
-            );
+            set_state(state, *build, BuildState::Backoff { until: Timestamp(*until) });
         }
-        Event::BuildFailed {
-            build,
-            kind,
-            retry_at_ms: None,
-            ..
-        } => {
+        Event::BuildFailed { build, kind, retry_at_ms: None, .. } => {
             set_state(state, *build, BuildState::Failed { kind: *kind });
         }
-        Event::DependencyFailed { build, cause } => {
-            job::dequeue(state, JobId::Build(*build));
-            set_state(
-                state,
-                *build,
-                BuildState::DependencyFailed { cause: *cause },
-            );
+        Event::DependencyFailed { builds, cause } => {
+            for build in builds {
+                job::dequeue(state, JobId::Build(*build));
+                set_state(state, *build, BuildState::DependencyFailed { cause: *cause });
+            }
         }
         Event::BuildAborted { build, .. } => {
             job::dequeue(state, JobId::Build(*build));
             set_state(state, *build, BuildState::Aborted);
         }
-        Event::BuildSkipped { build } => {
-            job::dequeue(state, JobId::Build(*build));
-            set_state(state, *build, BuildState::Skipped);
+        Event::BuildsSkipped { builds } => {
+            for build in builds {
+                job::dequeue(state, JobId::Build(*build));
+                set_state(state, *build, BuildState::Skipped);
+            }
         }
-        Event::BuildThawed { build } => {
-            let node = state.graph.node_mut(*build);
-            (node.failures, node.losses) = (0, 0);
-            set_state(state, *build, BuildState::Created);
+        Event::BuildsThawed { builds } => {
+            for build in builds {
+                let node = state.graph.node_mut(*build);
+                (node.failures, node.losses) = (0, 0);
+                set_state(state, *build, BuildState::Created);
+            }
         }
         _ => corrupt(input, event),
     }
@@ -67,11 +58,7 @@ pub(super) fn apply(state: &mut State, input: &Input, event: &Event) {
 /// Makes nodes for every derivation that the input mentions first, in the order of mention.
 fn create(state: &mut State, input: &Input, first: BuildId, count: u32) {
     let Input::Worker {
-        message:
-            WorkerMessage::JobUpdate {
-                update: JobUpdate::EvalResult(batch),
-                ..
-            },
+        message: WorkerMessage::JobUpdate { update: JobUpdate::EvalResult(batch), .. },
         ..
     } = input
     else {
@@ -94,16 +81,9 @@ fn create(state: &mut State, input: &Input, first: BuildId, count: u32) {
 /// Its outputs are those that the open hand-out reported; without a report, those of the recipe.
 fn succeed(state: &mut State, build: BuildId, substituted: bool) {
     let node = state.graph.node(build);
-    let built = node
-        .state
-        .assignment()
-        .and_then(|id| state.assignments.get_mut(&id)?.built.take());
+    let built = node.state.assignment().and_then(|id| state.assignments.get_mut(&id)?.built.take());
     let outputs = match built {
-        Some(built) => built
-            .outputs
-            .into_iter()
-            .map(|o| (o.name, (o.path, o.nar_size)))
-            .collect(),
+        Some(built) => built.outputs.into_iter().map(|o| (o.name, (o.path, o.nar_size))).collect(),
         None => node
             .recipe
             .iter()
@@ -113,14 +93,7 @@ fn succeed(state: &mut State, build: BuildId, substituted: bool) {
     };
     let node = state.graph.node_mut(build);
     (node.failures, node.losses) = (0, 0);
-    set_state(
-        state,
-        build,
-        BuildState::Succeeded {
-            outputs,
-            substituted,
-        },
-    );
+    set_state(state, build, BuildState::Succeeded { outputs, substituted });
 }
 
 /// Moves a build and keeps the counters of its dependents and of the evaluations that want it.
@@ -133,17 +106,16 @@ pub(super) fn set_state(state: &mut State, build: BuildId, next: BuildState) {
     if let BuildState::Backoff { until } = next {
         state.backoffs.insert((until, build));
     }
+    if next.is_terminal() {
+        state.unwanted.remove(&build);
+    }
     let node = state.graph.node_mut(build);
     let wanted_by = std::mem::take(&mut node.wanted_by);
     if before.is_success() != next.is_success() {
         let dependents = std::mem::take(&mut node.dependents);
         for dependent in &dependents {
             let blocking = &mut state.graph.node_mut(*dependent).blocking;
-            *blocking = if next.is_success() {
-                *blocking - 1
-            } else {
-                *blocking + 1
-            };
+            *blocking = if next.is_success() { *blocking - 1 } else { *blocking + 1 };
         }
         state.graph.node_mut(build).dependents = dependents;
     }

@@ -14,26 +14,15 @@ use crate::state::State;
 pub(super) fn apply(state: &mut State, input: &Input, event: &Event) {
     match event {
         Event::EvaluationRequested { evaluation } => request(state, input, *evaluation),
-        Event::EvaluationAdvanced {
-            evaluation,
-            state: next,
-        } => {
+        Event::EvaluationAdvanced { evaluation, state: next } => {
             let evaluation = state.evaluation_mut(*evaluation);
             evaluation.state = *next;
             evaluation.waiting = None;
             evaluation.discovered |= *next == EvaluationState::Building;
         }
-        Event::DerivationsRecorded {
-            evaluation,
-            builds,
-            dependencies,
-        } => match input {
+        Event::DerivationsRecorded { evaluation, builds, dependencies } => match input {
             Input::Worker {
-                message:
-                    WorkerMessage::JobUpdate {
-                        update: JobUpdate::EvalResult(batch),
-                        ..
-                    },
+                message: WorkerMessage::JobUpdate { update: JobUpdate::EvalResult(batch), .. },
                 ..
             } => {
                 for ((derivation, build), edges) in
@@ -50,11 +39,7 @@ pub(super) fn apply(state: &mut State, input: &Input, event: &Event) {
         },
         Event::MessagesRecorded { evaluation } => match input {
             Input::Worker {
-                message:
-                    WorkerMessage::JobUpdate {
-                        update: JobUpdate::EvalResult(batch),
-                        ..
-                    },
+                message: WorkerMessage::JobUpdate { update: JobUpdate::EvalResult(batch), .. },
                 ..
             } => {
                 let errors = u32::try_from(batch.errors.len()).unwrap_or(u32::MAX);
@@ -73,27 +58,17 @@ pub(super) fn apply(state: &mut State, input: &Input, event: &Event) {
             evaluation.state = EvaluationState::Waiting;
             evaluation.waiting = Some((reason.clone(), since));
         }
-        Event::EvaluationResumed {
-            evaluation,
-            state: next,
-        } => {
+        Event::EvaluationResumed { evaluation, state: next } => {
             let evaluation = state.evaluation_mut(*evaluation);
             evaluation.state = *next;
             evaluation.waiting = None;
         }
-        Event::EvaluationFinished {
-            evaluation,
-            verdict,
-            error,
-        } => {
+        Event::EvaluationFinished { evaluation, verdict, error } => {
             let next = match verdict {
                 Verdict::Completed => EvaluationState::Completed,
                 Verdict::Failed => EvaluationState::Failed,
             };
-            state
-                .evaluation_mut(*evaluation)
-                .job_error
-                .clone_from(error);
+            state.evaluation_mut(*evaluation).job_error.clone_from(error);
             end(state, *evaluation, next);
         }
         Event::EvaluationAborted { evaluation, .. } => {
@@ -104,12 +79,7 @@ pub(super) fn apply(state: &mut State, input: &Input, event: &Event) {
 }
 
 fn request(state: &mut State, input: &Input, id: EvaluationId) {
-    let Input::Command {
-        command: Command::Submit {
-            flake, patterns, ..
-        },
-    } = input
-    else {
+    let Input::Command { command: Command::Submit { flake, patterns, .. } } = input else {
         corrupt(input, &Event::EvaluationRequested { evaluation: id })
     };
     let next = u32::try_from(state.evaluations.len()).expect("fewer than 2^32 evaluations");
@@ -140,19 +110,14 @@ fn record(state: &mut State, derivation: &DiscoveredDerivation, build: BuildId, 
     if state.graph.node(build).recipe.is_some() {
         return;
     }
-    let class = state
-        .queue
-        .intern(Need::Build(derivation.requirement.clone()));
+    let class = state.queue.intern(Need::Build(derivation.requirement.clone()));
     let mut blocking = 0;
     let mut dependencies = Vec::with_capacity(edges.len());
     for (edge, dependency) in edges.iter().zip(&derivation.dependencies) {
         let input = state.graph.node_mut(*edge);
         input.dependents.push(build);
         blocking += u32::from(!input.state.is_success());
-        dependencies.push(Edge {
-            build: *edge,
-            outputs: dependency.outputs.clone(),
-        });
+        dependencies.push(Edge { build: *edge, outputs: dependency.outputs.clone() });
     }
     let node = state.graph.node_mut(build);
     node.blocking = blocking;
@@ -174,6 +139,7 @@ fn want(state: &mut State, index: EvaluationIndex, build: BuildId) {
         let is_new = !node.wanted_by.contains(&index);
         if is_new {
             node.wanted_by.push(index);
+            state.unwanted.remove(&build);
             let (open, failed) = (!node.state.is_terminal(), node.state.is_failure());
             let evaluation = &mut state.evaluations[index.0 as usize];
             evaluation.builds.push(build);
@@ -183,13 +149,7 @@ fn want(state: &mut State, index: EvaluationIndex, build: BuildId) {
         let node = state.graph.node(build);
         if let (Some(recipe), false) = (&node.recipe, node.state.is_success()) {
             let unwanted = |edge: &&Edge| !state.graph.node(edge.build).wanted_by.contains(&index);
-            stack.extend(
-                recipe
-                    .dependencies
-                    .iter()
-                    .filter(unwanted)
-                    .map(|edge| edge.build),
-            );
+            stack.extend(recipe.dependencies.iter().filter(unwanted).map(|edge| edge.build));
         }
     }
 }
@@ -205,11 +165,7 @@ fn end(state: &mut State, id: EvaluationId, next: EvaluationState) {
     evaluation.backoff_until = None;
     let builds = std::mem::take(&mut evaluation.builds);
     for build in &builds {
-        state
-            .graph
-            .node_mut(*build)
-            .wanted_by
-            .retain(|other| *other != index);
+        state.graph.node_mut(*build).wanted_by.retain(|other| *other != index);
     }
     state.evaluations[index.0 as usize].builds = builds;
 }

@@ -15,13 +15,7 @@ use crate::state::State;
 pub(super) fn apply(state: &mut State, input: &Input, event: &Event) {
     match event {
         Event::JobQueued { job, offer } => enqueue(state, *job, *offer),
-        Event::JobAssigned {
-            job,
-            assignment,
-            worker,
-            session,
-            ..
-        } => {
+        Event::JobAssigned { job, assignment, worker, session, .. } => {
             let claim = Assignment {
                 job: *job,
                 worker: *worker,
@@ -36,17 +30,10 @@ pub(super) fn apply(state: &mut State, input: &Input, event: &Event) {
             Some(open) => open.phase = Phase::Accepted,
             None => corrupt(input, event),
         },
-        Event::AbortRequested {
-            assignment, cause, ..
-        } => {
+        Event::AbortRequested { assignment, cause, .. } => {
             let since = state.now;
             match state.assignments.get_mut(assignment) {
-                Some(open) => {
-                    open.phase = Phase::Aborting {
-                        since,
-                        cause: *cause,
-                    }
-                }
+                Some(open) => open.phase = Phase::Aborting { since, cause: *cause },
                 None => corrupt(input, event),
             }
         }
@@ -55,26 +42,17 @@ pub(super) fn apply(state: &mut State, input: &Input, event: &Event) {
             None => corrupt(input, event),
         },
         Event::AssignmentDeclined { assignment, .. } => close(state, *assignment),
-        Event::JobFinished {
-            job, assignment, ..
-        } => {
+        Event::JobFinished { job, assignment, .. } => {
             close(state, *assignment);
             if let (
                 JobId::Evaluate(id),
-                Input::Worker {
-                    message: WorkerMessage::JobFailed { error, .. },
-                    ..
-                },
+                Input::Worker { message: WorkerMessage::JobFailed { error, .. }, .. },
             ) = (job, input)
             {
                 state.evaluation_mut(*id).job_error = Some(error.clone());
             }
         }
-        Event::AssignmentAbandoned {
-            job,
-            assignment,
-            reason,
-        } => {
+        Event::AssignmentAbandoned { job, assignment, reason } => {
             close(state, *assignment);
             if let (JobId::Build(build), AbandonReason::WorkerLost | AbandonReason::WorkerLeft) =
                 (job, reason)
@@ -92,21 +70,12 @@ fn record_update(open: &mut Assignment, input: &Input) {
     if let Input::Worker {
         message:
             WorkerMessage::JobUpdate {
-                update:
-                    JobUpdate::BuildOutput {
-                        outputs,
-                        substituted,
-                        ..
-                    },
-                ..
+                update: JobUpdate::BuildOutput { outputs, substituted, .. }, ..
             },
         ..
     } = input
     {
-        open.built = Some(Built {
-            outputs: outputs.clone(),
-            substituted: *substituted,
-        });
+        open.built = Some(Built { outputs: outputs.clone(), substituted: *substituted });
     }
 }
 
@@ -114,10 +83,7 @@ fn class_of(state: &mut State, job: JobId) -> (ClassId, Timestamp) {
     match job {
         JobId::Build(id) => {
             let node = state.graph.node(id);
-            let recipe = node
-                .recipe
-                .as_ref()
-                .expect("only recorded builds are queued");
+            let recipe = node.recipe.as_ref().expect("only recorded builds are queued");
             (recipe.class, node.ready_at)
         }
         JobId::Evaluate(id) => {
@@ -129,7 +95,7 @@ fn class_of(state: &mut State, job: JobId) -> (ClassId, Timestamp) {
     }
 }
 
-fn enqueue(state: &mut State, job: JobId, offer: OfferNumber) {
+pub(super) fn enqueue(state: &mut State, job: JobId, offer: OfferNumber) {
     state.last_offer = state.last_offer.max(offer);
     let (class, ready_at) = class_of(state, job);
     match job {
@@ -140,14 +106,7 @@ fn enqueue(state: &mut State, job: JobId, offer: OfferNumber) {
             evaluation.job_error = None;
         }
     }
-    state.queue.insert(
-        job,
-        Pending {
-            class,
-            offer,
-            ready_at,
-        },
-    );
+    state.queue.insert(job, Pending { class, offer, ready_at });
 }
 
 /// Takes a job out of the queue. What workers said of it is void with its offer number.
@@ -176,10 +135,7 @@ fn assign(state: &mut State, id: AssignmentId, claim: Assignment) {
 
 /// Ends a hand-out; what becomes of its job is the next event's matter.
 fn close(state: &mut State, id: AssignmentId) {
-    let claim = state
-        .assignments
-        .remove(&id)
-        .expect("only open hand-outs end");
+    let claim = state.assignments.remove(&id).expect("only open hand-outs end");
     state.worker_mut(claim.worker).assignments.remove(&id);
     match claim.job {
         JobId::Build(build) => {

@@ -62,14 +62,14 @@ pub(crate) fn apply(state: &mut State, input: &Input, event: &Event) {
         | Event::JobRequeued { .. }
         | Event::JobFinished { .. } => job::apply(state, input, event),
         Event::BuildsCreated { .. }
-        | Event::BuildReady { .. }
+        | Event::BuildsReady { .. }
         | Event::BuildStarted { .. }
         | Event::BuildSucceeded { .. }
         | Event::BuildFailed { .. }
         | Event::DependencyFailed { .. }
         | Event::BuildAborted { .. }
-        | Event::BuildSkipped { .. }
-        | Event::BuildThawed { .. } => build::apply(state, input, event),
+        | Event::BuildsSkipped { .. }
+        | Event::BuildsThawed { .. } => build::apply(state, input, event),
         Event::ReportDropped { .. } | Event::InputRefused { .. } => {}
         Event::SweepFound { .. } => state.sweep_found += 1,
     }

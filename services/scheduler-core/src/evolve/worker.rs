@@ -15,41 +15,17 @@ pub(super) fn apply(state: &mut State, input: &Input, event: &Event) {
     match (event, input) {
         (Event::SettingsReplaced, Input::Started { settings }) => state.settings = settings.clone(),
         (
-            Event::WorkerJoined {
-                worker,
-                session,
-                protocol,
-            },
-            Input::Worker {
-                message: WorkerMessage::Hello(hello),
-                ..
-            },
+            Event::WorkerJoined { worker, session, protocol },
+            Input::Worker { message: WorkerMessage::Hello(hello), .. },
         ) => join(state, *worker, *session, *protocol, hello),
-        (
-            Event::WorkerRejected {
-                worker,
-                session,
-                code,
-                reason,
-            },
-            _,
-        ) => {
-            let entry = state
-                .workers
-                .entry(*worker)
-                .or_insert_with(|| blank(*session));
-            entry.rejection = Some(Rejection {
-                session: *session,
-                code: *code,
-                reason: reason.clone(),
-            });
+        (Event::WorkerRejected { worker, session, code, reason }, _) => {
+            let entry = state.workers.entry(*worker).or_insert_with(|| blank(*session));
+            entry.rejection =
+                Some(Rejection { session: *session, code: *code, reason: reason.clone() });
         }
         (
             Event::CapabilitiesReplaced { worker, version },
-            Input::Worker {
-                message: WorkerMessage::WorkerCapabilities { capabilities },
-                ..
-            },
+            Input::Worker { message: WorkerMessage::WorkerCapabilities { capabilities }, .. },
         ) => {
             let entry = state.worker_mut(*worker);
             entry.capabilities = Some(capabilities.clone());
@@ -64,37 +40,17 @@ pub(super) fn apply(state: &mut State, input: &Input, event: &Event) {
             let now = state.now;
             state.worker_mut(*worker).idle.insert(*kind, now);
         }
-        (
-            Event::OffersSent {
-                worker,
-                up_to,
-                list,
-                is_final,
-            },
-            _,
-        ) => {
+        (Event::OffersSent { worker, up_to, list, is_final }, _) => {
             let entry = state.worker_mut(*worker);
-            let after = if *list {
-                OfferNumber::default()
-            } else {
-                entry.cursor
-            };
-            entry.page = Some(Page {
-                after,
-                up_to: *up_to,
-                list: *list,
-                is_final: *is_final,
-            });
+            let after = if *list { OfferNumber::default() } else { entry.cursor };
+            entry.page = Some(Page { after, up_to: *up_to, list: *list, is_final: *is_final });
             entry.cursor = *up_to;
             entry.listed |= *list;
             entry.welcome_owed = false;
         }
         (
             Event::ScoresRecorded { worker, up_to },
-            Input::Worker {
-                message: WorkerMessage::RequestJobChunk { scores, .. },
-                ..
-            },
+            Input::Worker { message: WorkerMessage::RequestJobChunk { scores, .. }, .. },
         ) => record_scores(state, *worker, *up_to, scores),
         (Event::WorkerDraining { worker }, _) => set_presence(state, *worker, Presence::Draining),
         (Event::WorkerLost { worker }, _) => set_presence(state, *worker, Presence::Lost),
@@ -127,19 +83,12 @@ fn blank(session: SessionId) -> Worker {
 }
 
 fn join(state: &mut State, worker: WorkerId, session: SessionId, protocol: u16, hello: &Hello) {
-    let entry = state
-        .workers
-        .entry(worker)
-        .or_insert_with(|| blank(session));
+    let entry = state.workers.entry(worker).or_insert_with(|| blank(session));
     let resumes = entry.session == session && entry.presence.is_here();
     if !resumes {
         let assignments = std::mem::take(&mut entry.assignments);
         let capabilities_version = entry.capabilities_version;
-        *entry = Worker {
-            assignments,
-            capabilities_version,
-            ..blank(session)
-        };
+        *entry = Worker { assignments, capabilities_version, ..blank(session) };
         entry.presence = Presence::Connected;
     }
     entry.name.clone_from(&hello.name);
@@ -163,31 +112,18 @@ fn record_scores(
     scores: &[CandidateScore],
 ) {
     let (queue, workers) = (&state.queue, &mut state.workers);
-    let entry = workers
-        .get_mut(&worker)
-        .expect("events name workers that joined before");
+    let entry = workers.get_mut(&worker).expect("events name workers that joined before");
     for score in scores {
-        let CandidateScore {
-            job,
-            missing_count,
-            missing_nar_size,
-            outputs_present,
-        } = *score;
+        let CandidateScore { job, missing_count, missing_nar_size, outputs_present } = *score;
         let Some(pending) = queue.get(job) else {
             continue;
         };
-        let answer = WorkerScore {
-            offer: pending.offer,
-            missing_count,
-            missing_nar_size,
-            outputs_present,
-        };
+        let answer =
+            WorkerScore { offer: pending.offer, missing_count, missing_nar_size, outputs_present };
         entry.scores.insert(job, answer);
     }
     if entry.scores.len() > WINDOW_MAX {
-        entry
-            .scores
-            .retain(|job, answer| queue.get(*job).is_some_and(|p| p.offer == answer.offer));
+        entry.scores.retain(|job, answer| queue.get(*job).is_some_and(|p| p.offer == answer.offer));
     }
     if entry.page.is_some_and(|page| page.up_to <= up_to) {
         entry.page = None;
