@@ -120,6 +120,13 @@ pub enum Input {
         /// What.
         command: Command,
     },
+    /// A message in COMMANDS that cannot be believed.
+    Unreadable {
+        /// Its subject.
+        subject: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// Time passed; `Entry::at` says which.
     Tick,
     /// The periodic look for what the rules should have done at once.

@@ -38,6 +38,7 @@ pub fn decide(state: &mut State, at: Timestamp, cause: Cause, input: &Input) -> 
         Input::Metrics { worker, .. } => decision.metrics(*worker),
         Input::WorkerSilent { worker } => decision.worker_silent(*worker),
         Input::Command { command } => decision.command(command),
+        Input::Unreadable { reason, .. } => decision.refuse(reason.clone()),
         Input::Tick => decision.tick(),
         Input::Sweep => decision.sweep(),
     }
