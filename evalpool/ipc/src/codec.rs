@@ -166,19 +166,11 @@ mod tests {
     use crate::tree::AttrError;
 
     fn list_ok() -> Response {
-        let attr = ["packages", "tool-1.2", "line\nbreak"]
-            .into_iter()
-            .collect();
+        let attr = ["packages", "tool-1.2", "line\nbreak"].into_iter().collect();
         let message = "not a derivation (a function)".to_owned();
         Response::ListOk(ListOk {
-            items: vec![Item {
-                attr,
-                result: Err(message),
-            }],
-            errors: vec![AttrError {
-                attr: ["x"].into_iter().collect(),
-                message: String::new(),
-            }],
+            items: vec![Item { attr, result: Err(message) }],
+            errors: vec![AttrError { attr: ["x"].into_iter().collect(), message: String::new() }],
             ..ListOk::default()
         })
     }
@@ -192,10 +184,7 @@ mod tests {
         let first = read_payload(&mut reader).expect("valid").expect("valid");
         assert_eq!(Response::from_payload(&first).expect("valid"), list_ok());
         let second = read_payload(&mut reader).expect("valid").expect("valid");
-        assert_eq!(
-            Response::from_payload(&second).expect("valid"),
-            Response::Pong
-        );
+        assert_eq!(Response::from_payload(&second).expect("valid"), Response::Pong);
         assert!(read_payload(&mut reader).expect("valid").is_none());
     }
 
@@ -212,10 +201,7 @@ mod tests {
     fn a_length_over_the_limit_is_refused_before_it_is_read() {
         let header = u32::MAX.to_le_bytes();
         let error = read_payload(&mut header.as_slice()).expect_err("too long");
-        assert_eq!(
-            error.to_string(),
-            "frame length 4294967295 exceeds 67108864"
-        );
+        assert_eq!(error.to_string(), "frame length 4294967295 exceeds 67108864");
     }
 
     #[test]
@@ -227,9 +213,6 @@ mod tests {
             let _ = Response::from_payload(&payload);
             let _ = Request::from_payload(&payload);
         }
-        assert!(matches!(
-            Request::from_payload(&[]),
-            Err(FrameError::Malformed(_))
-        ));
+        assert!(matches!(Request::from_payload(&[]), Err(FrameError::Malformed(_))));
     }
 }

@@ -65,11 +65,8 @@ impl Discovery {
 
     /// Queues shards, planned or deferred, in batches.
     pub fn add_shards(&mut self, shards: Vec<Shard>) {
-        let batches = shards
-            .into_iter()
-            .flat_map(|shard| shard.into_batches(self.pool));
-        self.queue
-            .extend(batches.map(|batch| Call::first(Work::List(batch))));
+        let batches = shards.into_iter().flat_map(|shard| shard.into_batches(self.pool));
+        self.queue.extend(batches.map(|batch| Call::first(Work::List(batch))));
     }
 
     /// Queues a call again whose subprocess could not open the flake, though another one could;
@@ -77,10 +74,7 @@ impl Discovery {
     pub fn failed_once(&mut self, call: &Call) -> bool {
         let again = call.crashes == 0;
         if again {
-            self.queue.push_back(Call {
-                crashes: 1,
-                ..call.clone()
-            });
+            self.queue.push_back(Call { crashes: 1, ..call.clone() });
         }
         again
     }
@@ -98,10 +92,7 @@ impl Discovery {
                 self.queue.push_front(Call { crashes: 1, ..call });
                 return None;
             }
-            return Some(AttrError {
-                attr,
-                message: crash_message(crash),
-            });
+            return Some(AttrError { attr, message: crash_message(crash) });
         }
         match call.work {
             Work::Plan(patterns) => {
@@ -111,8 +102,7 @@ impl Discovery {
             Work::List(shard) if shard.only.is_some() => self.add_shards(vec![shard]),
             Work::List(shard) => {
                 // An open shard is split at its next wildcard, so that its parts crash alone.
-                self.queue
-                    .push_back(Call::first(Work::Plan(vec![shard.pattern])));
+                self.queue.push_back(Call::first(Work::Plan(vec![shard.pattern])));
             }
         }
         None
@@ -121,24 +111,14 @@ impl Discovery {
 
 fn plan_prefix(patterns: &[Vec<Segment>]) -> AttrPath {
     let pattern = patterns.first().cloned().unwrap_or_default();
-    Shard {
-        pattern,
-        only: None,
-    }
-    .prefix()
+    Shard { pattern, only: None }.prefix()
 }
 
 fn crash_message(crash: &Crash) -> String {
     if crash.timed_out {
-        format!(
-            "evaluation of this attribute took too long: {}",
-            crash.cause
-        )
+        format!("evaluation of this attribute took too long: {}", crash.cause)
     } else {
-        format!(
-            "evaluator crashed while listing this attribute: {}",
-            crash.cause
-        )
+        format!("evaluator crashed while listing this attribute: {}", crash.cause)
     }
 }
 
@@ -155,10 +135,7 @@ impl Merge {
     /// Leaves out these paths.
     #[must_use]
     pub fn new(excludes: BTreeSet<AttrPath>) -> Merge {
-        Merge {
-            excludes,
-            ..Merge::default()
-        }
+        Merge { excludes, ..Merge::default() }
     }
 
     /// Whether this attribute was not reported yet.
@@ -178,9 +155,7 @@ impl Merge {
 
     /// Every path that something was reported about.
     pub fn paths(&self) -> impl Iterator<Item = &AttrPath> {
-        self.attributes
-            .iter()
-            .chain(self.errors.iter().map(|error| &error.attr))
+        self.attributes.iter().chain(self.errors.iter().map(|error| &error.attr))
     }
 }
 
@@ -193,10 +168,7 @@ mod tests {
     }
 
     fn crash() -> Crash {
-        Crash {
-            cause: "eval worker closed pipe: signal: 9 (SIGKILL)".into(),
-            timed_out: false,
-        }
+        Crash { cause: "eval worker closed pipe: signal: 9 (SIGKILL)".into(), timed_out: false }
     }
 
     /// Runs a queue whose subprocess dies whenever it meets `poison`; gives calls that died, names
@@ -208,9 +180,7 @@ mod tests {
         discovery.add_shards(vec![Shard::of_set(&set, names(count))]);
         let (mut died, mut listed, mut errors) = (0, Vec::new(), Vec::new());
         while let Some(call) = discovery.next_call() {
-            let Work::List(shard) = &call.work else {
-                panic!("no plan expected")
-            };
+            let Work::List(shard) = &call.work else { panic!("no plan expected") };
             let only = shard.only.clone().unwrap_or_default();
             if only.iter().any(|name| name == poison) {
                 died += 1;
@@ -236,10 +206,7 @@ mod tests {
                 "evaluator crashed while listing this attribute: \
                  eval worker closed pipe: signal: 9 (SIGKILL)"
             );
-            assert!(
-                died <= starts,
-                "{died} dead children for {count} names, pool of {pool}"
-            );
+            assert!(died <= starts, "{died} dead children for {count} names, pool of {pool}");
         }
     }
 
@@ -249,15 +216,9 @@ mod tests {
         discovery.next_call();
         discovery.add_shards(vec![Shard::of_set(&["a"].into_iter().collect(), names(1))]);
         let call = discovery.next_call().expect("call");
-        let timeout = Crash {
-            cause: "time limit of 5 s".into(),
-            timed_out: true,
-        };
+        let timeout = Crash { cause: "time limit of 5 s".into(), timed_out: true };
         let error = discovery.crashed(call, &timeout).expect("error");
-        assert_eq!(
-            error.message,
-            "evaluation of this attribute took too long: time limit of 5 s"
-        );
+        assert_eq!(error.message, "evaluation of this attribute took too long: time limit of 5 s");
         assert!(discovery.next_call().is_none());
     }
 
@@ -272,10 +233,7 @@ mod tests {
             let call = discovery.next_call().expect("split plan");
             assert!(matches!(&call.work, Work::Plan(patterns) if patterns.len() == 1));
         }
-        discovery.add_shards(vec![Shard {
-            pattern: open.clone(),
-            only: None,
-        }]);
+        discovery.add_shards(vec![Shard { pattern: open.clone(), only: None }]);
         let call = discovery.next_call().expect("list");
         assert_eq!(discovery.crashed(call, &crash()), None);
         let plan = discovery.next_call().expect("plan");
@@ -283,9 +241,7 @@ mod tests {
         assert_eq!(discovery.crashed(plan, &crash()), None);
         let again = discovery.next_call().expect("second try");
         assert_eq!(
-            discovery
-                .crashed(again, &crash())
-                .map(|e| e.attr.to_string()),
+            discovery.crashed(again, &crash()).map(|e| e.attr.to_string()),
             Some("a".into())
         );
     }
@@ -297,10 +253,7 @@ mod tests {
         assert!(merge.is_new_attribute(&path("a")));
         assert!(!merge.is_new_attribute(&path("a")));
         assert!(!merge.is_new_attribute(&path("no")));
-        let error = AttrError {
-            attr: path("no"),
-            message: "boom".into(),
-        };
+        let error = AttrError { attr: path("no"), message: "boom".into() };
         assert!(!merge.is_new_error(&error));
         assert!(merge.is_new_warning("w") && !merge.is_new_warning("w"));
         assert_eq!(merge.paths().count(), 1);

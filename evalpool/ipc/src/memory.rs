@@ -37,9 +37,7 @@ pub fn victim(children: &[(u64, u64)], shortfall: u64) -> Option<u64> {
     if shortfall == 0 {
         return None;
     }
-    let largest = children
-        .iter()
-        .max_by_key(|(id, rss)| (*rss, std::cmp::Reverse(*id)))?;
+    let largest = children.iter().max_by_key(|(id, rss)| (*rss, std::cmp::Reverse(*id)))?;
     (largest.1 >= shortfall).then_some(largest.0)
 }
 
@@ -97,25 +95,10 @@ mod tests {
         let rows: [Row; 7] = [
             ("no pressure", &[(1, 900)], 0, None),
             ("no children", &[], 10, None),
-            (
-                "largest covers",
-                &[(1, 100), (2, 300), (3, 200)],
-                300,
-                Some(2),
-            ),
+            ("largest covers", &[(1, 100), (2, 300), (3, 200)], 300, Some(2)),
             ("largest does not cover", &[(1, 100), (2, 299)], 300, None),
-            (
-                "all together would, one does not",
-                &[(1, 200), (2, 200)],
-                300,
-                None,
-            ),
-            (
-                "a smaller one would do, the largest goes",
-                &[(1, 10), (2, 500)],
-                5,
-                Some(2),
-            ),
+            ("all together would, one does not", &[(1, 200), (2, 200)], 300, None),
+            ("a smaller one would do, the largest goes", &[(1, 10), (2, 500)], 5, Some(2)),
             ("equals: the older", &[(7, 50), (3, 50)], 50, Some(3)),
         ];
         for (what, children, shortfall, expected) in rows {
@@ -127,9 +110,8 @@ mod tests {
     fn after_a_kill_the_reaper_waits() {
         let mut reaper = Reaper::default();
         let children = [(1, 100)];
-        let decided: Vec<_> = [0, 500, 4_999, 5_000, 5_500]
-            .map(|now| reaper.decide(now, 50, &children))
-            .into();
+        let decided: Vec<_> =
+            [0, 500, 4_999, 5_000, 5_500].map(|now| reaper.decide(now, 50, &children)).into();
         assert_eq!(decided, [Some(1), None, None, Some(1), None]);
     }
 

@@ -1,6 +1,7 @@
 //! Requests and responses. Paths and patterns are lists of segments, never dotted text.
 
 use gradient_domain::pattern::Segment;
+use gradient_domain::store_path::STORE_DIR;
 use gradient_domain::{AttrPath, StorePath};
 
 use crate::shard::Shard;
@@ -179,16 +180,54 @@ pub struct Stats {
     pub rss_peak_bytes: Option<u64>,
 }
 
+/// Folder that a private store (`...?root=DIR`) keeps its paths in; `None` for the plain store.
+#[must_use]
+pub fn real_store_dir(store_uri: &str) -> Option<String> {
+    let (_, query) = store_uri.split_once('?')?;
+    let root = query.split('&').find_map(|pair| pair.strip_prefix("root="))?;
+    Some(format!("{}{STORE_DIR}", root.trim_end_matches('/'))).filter(|dir| dir != STORE_DIR)
+}
+
+/// A text with the names that everybody knows for paths of a private store.
+#[must_use]
+pub fn with_store_names(text: &str, real_store_dir: Option<&str>) -> String {
+    match real_store_dir {
+        Some(real) => text.replace(real, STORE_DIR),
+        None => text.to_owned(),
+    }
+}
+
 /// Cuts a text at [`TEXT_LEN_MAX`], on a character boundary, and says so.
 #[must_use]
 pub fn bounded(mut text: String) -> String {
     if text.len() > TEXT_LEN_MAX {
-        let end = (0..=TEXT_LEN_MAX)
-            .rev()
-            .find(|at| text.is_char_boundary(*at))
-            .unwrap_or(0);
+        let end = (0..=TEXT_LEN_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         text.truncate(end);
         text.push_str(" [...]");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_private_store_shows_the_common_names() {
+        let real = real_store_dir("unix:///tmp/x/d.sock?root=/tmp/x/root");
+        assert_eq!(real.as_deref(), Some("/tmp/x/root/nix/store"));
+        let text = "at /tmp/x/root/nix/store/abc-source/flake.nix:1:2";
+        let shown = with_store_names(text, real.as_deref());
+        assert_eq!(shown, "at /nix/store/abc-source/flake.nix:1:2");
+        assert_eq!(real_store_dir("unix:///run/d.sock"), None);
+        assert_eq!(real_store_dir("unix:///run/d.sock?root=/"), None);
+        assert_eq!(with_store_names(text, None), text);
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        let cut = bounded("\u{e4}".repeat(TEXT_LEN_MAX));
+        assert!(cut.len() <= TEXT_LEN_MAX + 6 && cut.ends_with(" [...]"));
+        assert_eq!(bounded("short".into()), "short");
+    }
 }

@@ -23,10 +23,7 @@ impl Shard {
     pub fn of_set(path: &AttrPath, names: Vec<String>) -> Shard {
         let mut pattern: Vec<_> = path.0.iter().cloned().map(Segment::Name).collect();
         pattern.push(Segment::Hash);
-        Shard {
-            pattern,
-            only: Some(names),
-        }
+        Shard { pattern, only: Some(names) }
     }
 
     /// The names in front of the first wildcard.
@@ -62,10 +59,8 @@ impl Shard {
             return vec![self];
         };
         let len = batch_len(names.len(), pool);
-        let batch = |names: &[String]| Shard {
-            pattern: self.pattern.clone(),
-            only: Some(names.to_vec()),
-        };
+        let batch =
+            |names: &[String]| Shard { pattern: self.pattern.clone(), only: Some(names.to_vec()) };
         names.chunks(len).map(batch).collect()
     }
 }
@@ -74,9 +69,7 @@ impl Shard {
 /// [`BATCH_LEN_MAX`].
 #[must_use]
 pub fn batch_len(names: usize, pool: usize) -> usize {
-    names
-        .div_ceil(pool.max(1).saturating_mul(4))
-        .clamp(1, BATCH_LEN_MAX)
+    names.div_ceil(pool.max(1).saturating_mul(4)).clamp(1, BATCH_LEN_MAX)
 }
 
 #[cfg(test)]
@@ -109,11 +102,7 @@ mod tests {
         let shard = Shard::of_set(&["a"].into_iter().collect(), names.clone());
         let batches = shard.into_batches(2);
         assert!(batches.len() > 2);
-        let listed: Vec<_> = batches
-            .into_iter()
-            .filter_map(|batch| batch.only)
-            .flatten()
-            .collect();
+        let listed: Vec<_> = batches.into_iter().filter_map(|batch| batch.only).flatten().collect();
         assert_eq!(listed, names);
     }
 
@@ -124,15 +113,9 @@ mod tests {
         assert_eq!(one.single(), Some(path(&["a", "b", "c"])));
         let two = Shard::of_set(&path(&["a"]), vec!["c".into(), "d".into()]);
         assert_eq!(two.single(), None);
-        let exact = Shard {
-            pattern: vec![Segment::Name("a".into())],
-            only: None,
-        };
+        let exact = Shard { pattern: vec![Segment::Name("a".into())], only: None };
         assert_eq!(exact.single(), Some(path(&["a"])));
-        let open = Shard {
-            pattern: vec![Segment::Name("a".into()), Segment::Hash],
-            only: None,
-        };
+        let open = Shard { pattern: vec![Segment::Name("a".into()), Segment::Hash], only: None };
         assert_eq!(open.single(), None);
     }
 }

@@ -8,6 +8,7 @@
 //! - under a wildcard, a value *where the flake schema puts a job* ([`expects_job`]) that can hold
 //!   none - no set at all, an empty set, or a set made to be called or printed - is an error, as
 //!   it is to `nix flake check`. Everywhere else, `legacyPackages` above all, it is skipped.
+//!   Under `checks` a plain set counts too where the pattern does not look into it.
 //!
 //! The rule looks at the path and the value only, never at how a walk came there, so every way of
 //! sharding an evaluation gives the same result. `recurseForDerivations` has no say: in a fleet's
@@ -37,10 +38,7 @@ pub fn expects_job(path: &AttrPath) -> bool {
         Some("packages" | "checks" | "devShells") => names.len() == 3,
         Some("formatter") => names.len() == 2,
         Some("hydraJobs") => {
-            names.len() >= 2
-                && names
-                    .last()
-                    .is_some_and(|name| name != "recurseForDerivations")
+            names.len() >= 2 && names.last().is_some_and(|name| name != "recurseForDerivations")
         }
         Some(_) | None => false,
     }
@@ -54,11 +52,7 @@ pub fn expects_job(path: &AttrPath) -> bool {
 pub fn plan<T: AttrTree>(tree: &mut T, patterns: &[Vec<Segment>]) -> Result<PlanOk, String> {
     let root = tree.root()?;
     let excludes = BTreeSet::new();
-    let mut walk = Walk {
-        tree,
-        excludes: &excludes,
-        found: ListOk::default(),
-    };
+    let mut walk = Walk { tree, excludes: &excludes, found: ListOk::default() };
     let mut shards = Vec::new();
     for pattern in patterns {
         walk.plan(&root, pattern, &mut shards);
@@ -81,17 +75,8 @@ pub fn list<T: AttrTree>(
     excludes: &BTreeSet<AttrPath>,
 ) -> Result<ListOk, String> {
     let root = tree.root()?;
-    let mut walk = Walk {
-        tree,
-        excludes,
-        found: ListOk::default(),
-    };
-    walk.list(
-        &AttrPath::default(),
-        &root,
-        &shard.pattern,
-        shard.only.as_deref(),
-    );
+    let mut walk = Walk { tree, excludes, found: ListOk::default() };
+    walk.list(&AttrPath::default(), &root, &shard.pattern, shard.only.as_deref());
     let mut found = walk.found;
     found.items.sort();
     found.items.dedup();
@@ -110,10 +95,7 @@ struct Walk<'a, T> {
 impl<T: AttrTree> Walk<'_, T> {
     fn plan(&mut self, root: &T::Node, pattern: &[Segment], shards: &mut Vec<Shard>) {
         let Some(at) = pattern.iter().position(Segment::is_wildcard) else {
-            shards.push(Shard {
-                pattern: pattern.to_vec(),
-                only: None,
-            });
+            shards.push(Shard { pattern: pattern.to_vec(), only: None });
             return;
         };
         let (prefix, tail) = (&pattern[..at], &pattern[at + 1..]);
@@ -134,10 +116,7 @@ impl<T: AttrTree> Walk<'_, T> {
         };
         if tail.is_empty() {
             if !names.is_empty() {
-                shards.push(Shard {
-                    pattern: pattern.to_vec(),
-                    only: Some(names),
-                });
+                shards.push(Shard { pattern: pattern.to_vec(), only: Some(names) });
             }
             return;
         }
@@ -148,10 +127,7 @@ impl<T: AttrTree> Walk<'_, T> {
             let mut pattern = prefix.to_vec();
             pattern.push(Segment::Name(name));
             pattern.extend_from_slice(tail);
-            shards.push(Shard {
-                pattern,
-                only: None,
-            });
+            shards.push(Shard { pattern, only: None });
         }
     }
 
@@ -197,11 +173,7 @@ impl<T: AttrTree> Walk<'_, T> {
             };
             if rest.is_empty() {
                 self.emit_child(&path, &child, star);
-            } else if !star
-                || self
-                    .kind(&path, &child)
-                    .is_some_and(|k| k != NodeKind::Opaque)
-            {
+            } else if !star || self.kind(&path, &child).is_some_and(|k| k != NodeKind::Opaque) {
                 self.list(&path, &child, rest, None);
             }
         }
@@ -227,8 +199,7 @@ impl<T: AttrTree> Walk<'_, T> {
         let Some(child) = self.child(path, node, name) else {
             return false;
         };
-        self.kind(path, &child)
-            .is_some_and(|kind| kind != NodeKind::Opaque)
+        self.kind(path, &child).is_some_and(|kind| kind != NodeKind::Opaque)
     }
 
     /// The names that a wildcard over this value stands for. The attributes of a derivation are
@@ -267,7 +238,10 @@ impl<T: AttrTree> Walk<'_, T> {
                     Ok(names) => names,
                     Err(message) => return self.error(path, message).unwrap_or_default(),
                 };
-                match value_words(&names).filter(|_| expects_job(path)) {
+                // `#` does not look into sets; a check that nobody looks into is a check lost.
+                let lost = !star && path.0.first().is_some_and(|root| root == "checks");
+                let words = value_words(&names).or(lost.then_some("a set"));
+                match words.filter(|_| expects_job(path)) {
                     Some(words) => self.not_a_derivation(path, words),
                     None if star && !names.is_empty() => {
                         self.found.deferred.push(Shard::of_set(path, names));
@@ -283,10 +257,7 @@ impl<T: AttrTree> Walk<'_, T> {
             return;
         }
         let result = self.tree.drv_path(node).map_err(bounded);
-        self.found.items.push(Item {
-            attr: path.clone(),
-            result,
-        });
+        self.found.items.push(Item { attr: path.clone(), result });
     }
 
     fn not_a_derivation(&mut self, path: &AttrPath, words: &str) {
@@ -296,10 +267,7 @@ impl<T: AttrTree> Walk<'_, T> {
     fn error<R>(&mut self, path: &AttrPath, message: String) -> Option<R> {
         if !self.excludes.contains(path) {
             let message = bounded(message);
-            self.found.errors.push(AttrError {
-                attr: path.clone(),
-                message,
-            });
+            self.found.errors.push(AttrError { attr: path.clone(), message });
         }
         None
     }
@@ -311,8 +279,5 @@ fn value_words(names: &[String]) -> Option<&'static str> {
         return Some("an empty set");
     }
     let marked = |mark: &str| names.iter().any(|name| name == mark);
-    VALUE_MARKS
-        .iter()
-        .find(|(mark, _)| marked(mark))
-        .map(|(_, words)| *words)
+    VALUE_MARKS.iter().find(|(mark, _)| marked(mark)).map(|(_, words)| *words)
 }

@@ -29,9 +29,21 @@ pub fn warning_blocks<S: AsRef<str>>(lines: impl IntoIterator<Item = S>) -> Vec<
     let mut seen = BTreeSet::new();
     blocks
         .into_iter()
-        .map(|block| bounded(block.trim_end().to_owned()))
+        .map(|block| bounded(without_indent(block.trim_end())))
         .filter(|block| !busy(block) && seen.insert(block.clone()))
         .collect()
+}
+
+/// A block without the indent that Nix gives to all lines after the first.
+fn without_indent(block: &str) -> String {
+    let indent = |line: &str| line.len() - line.trim_start_matches(' ').len();
+    let rest = block.lines().skip(1).filter(|line| !line.trim().is_empty());
+    let common = rest.map(indent).min().unwrap_or(0);
+    let cut = |(n, line): (usize, &str)| match n {
+        0 => line.to_owned(),
+        _ => line.get(common..).unwrap_or_default().to_owned(),
+    };
+    block.lines().enumerate().map(cut).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -43,8 +55,8 @@ mod tests {
         let lines = [
             "noise before",
             "evaluation warning: first line",
-            "second line",
-            "third line",
+            "                    second line",
+            "                      third line",
             "trace: shared",
             "not a warning",
             "evaluation warning: old option",
@@ -56,7 +68,7 @@ mod tests {
         assert_eq!(
             warning_blocks(lines),
             [
-                "evaluation warning: first line\nsecond line\nthird line",
+                "evaluation warning: first line\nsecond line\n  third line",
                 "evaluation warning: old option",
             ]
         );

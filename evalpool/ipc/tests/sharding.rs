@@ -44,9 +44,7 @@ impl<'a> AttrTree for Tree<'a> {
     }
 
     fn names(&mut self, node: &&'a Value) -> Result<Vec<String>, String> {
-        Ok(children(node)
-            .map(|set| set.keys().cloned().collect())
-            .unwrap_or_default())
+        Ok(children(node).map(|set| set.keys().cloned().collect()).unwrap_or_default())
     }
 
     fn child(&mut self, node: &&'a Value, name: &str) -> Result<Option<&'a Value>, String> {
@@ -84,20 +82,13 @@ fn take(merge: &mut Merge, outcome: &mut Outcome, found: &ListOk) {
             }
             Ok(_) => {}
             Err(message) => {
-                let error = AttrError {
-                    attr: item.attr.clone(),
-                    message: message.clone(),
-                };
-                outcome
-                    .1
-                    .extend(merge.is_new_error(&error).then_some(error));
+                let error = AttrError { attr: item.attr.clone(), message: message.clone() };
+                outcome.1.extend(merge.is_new_error(&error).then_some(error));
             }
         }
     }
     for error in &found.errors {
-        outcome
-            .1
-            .extend(merge.is_new_error(error).then(|| error.clone()));
+        outcome.1.extend(merge.is_new_error(error).then(|| error.clone()));
     }
 }
 
@@ -106,10 +97,7 @@ fn one_process(root: &Value, set: &PatternSet) -> Outcome {
     let excludes: BTreeSet<_> = set.excludes.iter().cloned().collect();
     let mut merge = Merge::new(excludes.clone());
     let mut outcome = Outcome::default();
-    let whole = |pattern: &Pattern| Shard {
-        pattern: pattern.segments.clone(),
-        only: None,
-    };
+    let whole = |pattern: &Pattern| Shard { pattern: pattern.segments.clone(), only: None };
     let mut shards: Vec<_> = set.includes.iter().map(whole).collect();
     while let Some(shard) = shards.pop() {
         let found = walker::list(&mut Tree { root }, &shard, &excludes).expect("root");
@@ -124,16 +112,9 @@ fn sharded(root: &Value, set: &PatternSet, pool: usize, crash_every: usize) -> O
     let excludes: BTreeSet<_> = set.excludes.iter().cloned().collect();
     let mut merge = Merge::new(excludes.clone());
     let mut outcome = Outcome::default();
-    let includes = set
-        .includes
-        .iter()
-        .map(|include| include.segments.clone())
-        .collect();
+    let includes = set.includes.iter().map(|include| include.segments.clone()).collect();
     let mut discovery = Discovery::new(pool, includes);
-    let crash = Crash {
-        cause: "gone".into(),
-        timed_out: false,
-    };
+    let crash = Crash { cause: "gone".into(), timed_out: false };
     for n in 1.. {
         let Some(call) = discovery.next_call() else {
             break;
@@ -145,10 +126,7 @@ fn sharded(root: &Value, set: &PatternSet, pool: usize, crash_every: usize) -> O
         match &call.work {
             Work::Plan(patterns) => {
                 let planned = walker::plan(&mut Tree { root }, patterns).expect("root");
-                let errors = ListOk {
-                    errors: planned.errors,
-                    ..ListOk::default()
-                };
+                let errors = ListOk { errors: planned.errors, ..ListOk::default() };
                 take(&mut merge, &mut outcome, &errors);
                 discovery.add_shards(planned.shards);
             }
@@ -163,17 +141,7 @@ fn sharded(root: &Value, set: &PatternSet, pool: usize, crash_every: usize) -> O
 }
 
 fn any_name() -> impl Strategy<Value = String> + Clone {
-    let names = [
-        "packages",
-        "checks",
-        "hydraJobs",
-        "x",
-        "a.b",
-        "*",
-        "type",
-        "__functor",
-        "y",
-    ];
+    let names = ["packages", "checks", "hydraJobs", "x", "a.b", "*", "type", "__functor", "y"];
     proptest::sample::select(names.to_vec()).prop_map(str::to_owned)
 }
 
@@ -212,10 +180,7 @@ fn any_include() -> impl Strategy<Value = Pattern> {
         if segments.len() == 1 {
             segments.insert(0, Segment::Name("packages".into()));
         }
-        Pattern {
-            exclude: false,
-            segments,
-        }
+        Pattern { exclude: false, segments }
     })
 }
 

@@ -13,10 +13,7 @@ pub struct EvalError {
 
 impl EvalError {
     pub(crate) fn plain(message: impl Into<String>) -> EvalError {
-        EvalError {
-            message: message.into(),
-            position: None,
-        }
+        EvalError { message: message.into(), position: None }
     }
 }
 
@@ -60,6 +57,8 @@ pub(crate) fn last_position(full: &str) -> Option<String> {
     full.lines()
         .rev()
         .filter_map(|line| line.trim().strip_prefix("at ")?.strip_suffix(':'))
+        // Our own expression is no place in the user's source.
+        .filter(|text| !text.starts_with("«string»"))
         .find(|text| is_position(text))
         .map(str::to_owned)
 }
@@ -70,10 +69,7 @@ mod tests {
 
     #[test]
     fn colours_go_away() {
-        assert_eq!(
-            strip_ansi("\u{1b}[31;1merror:\u{1b}[0m boom\u{1b}[K"),
-            "error: boom"
-        );
+        assert_eq!(strip_ansi("\u{1b}[31;1merror:\u{1b}[0m boom\u{1b}[K"), "error: boom");
         assert_eq!(strip_ansi("plain \u{1b}"), "plain ");
     }
 

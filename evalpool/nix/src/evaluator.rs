@@ -3,6 +3,8 @@
 use std::ffi::{CStr, CString, c_char, c_uint, c_void};
 use std::ptr;
 
+use gradient_ipc::message::{real_store_dir, with_store_names};
+
 use crate::error::{EvalError, last_position, strip_ansi};
 use crate::ffi::{self, Context, EvalState, RawValue};
 use crate::library::Nix;
@@ -15,6 +17,8 @@ pub struct Evaluator {
     /// For reading the error of `context`.
     second: *mut Context,
     state: *mut EvalState,
+    /// Where a private store keeps its paths, so that errors can show their common names.
+    real_store_dir: Option<String>,
 }
 
 impl Evaluator {
@@ -36,6 +40,7 @@ impl Evaluator {
             context,
             second,
             state: ptr::null_mut(),
+            real_store_dir: real_store_dir(store_uri),
         };
         // SAFETY: the context is valid, here and in all calls of this function.
         evaluator.check(unsafe { (api.nix_libexpr_init)(context) })?;
@@ -82,10 +87,7 @@ impl Evaluator {
     /// # Errors
     /// If the flake cannot be fetched, parsed or evaluated.
     pub fn flake_outputs(&'static self, reference: &str) -> Result<Value, EvalError> {
-        let quoted = reference
-            .replace('\\', "\\\\")
-            .replace('"', "\\\"")
-            .replace("${", "\\${");
+        let quoted = reference.replace('\\', "\\\\").replace('"', "\\\"").replace("${", "\\${");
         self.evaluate(&format!("(builtins.getFlake \"{quoted}\").outputs"))
     }
 
@@ -97,10 +99,7 @@ impl Evaluator {
         let expression = c_string(expression)?;
         // SAFETY: context and state are valid.
         let raw = unsafe { (self.nix.api.nix_alloc_value)(self.context, self.state) };
-        let value = Value {
-            evaluator: self,
-            raw: self.non_null(raw)?,
-        };
+        let value = Value { evaluator: self, raw: self.non_null(raw)? };
         // SAFETY: all pointers are valid, both strings null-terminated.
         self.check(unsafe {
             (self.nix.api.nix_expr_eval_from_string)(
@@ -130,6 +129,12 @@ impl Evaluator {
         Ok(pointer)
     }
 
+    /// Bytes of Nix as text for people.
+    fn shown(&self, text: &[u8]) -> String {
+        let plain = strip_ansi(&String::from_utf8_lossy(text));
+        with_store_names(&plain, self.real_store_dir.as_deref())
+    }
+
     /// The error that the last call left in the context.
     fn error(&self, code: ffi::Err) -> EvalError {
         let api = &self.nix.api;
@@ -137,13 +142,9 @@ impl Evaluator {
         // SAFETY: two valid contexts; the text belongs to the first and is copied at once.
         let full = unsafe {
             let text = (api.nix_err_msg)(self.second, self.context, &raw mut len);
-            if text.is_null() {
-                Vec::new()
-            } else {
-                bytes(text, len).to_vec()
-            }
+            if text.is_null() { Vec::new() } else { bytes(text, len).to_vec() }
         };
-        let full = strip_ansi(&String::from_utf8_lossy(&full));
+        let full = self.shown(&full);
         let mut message: Vec<u8> = Vec::new();
         if code == ffi::ERR_NIX {
             // SAFETY: as above; `message` outlives the call that fills it.
@@ -156,20 +157,14 @@ impl Evaluator {
                 );
             }
         }
-        let message = strip_ansi(&String::from_utf8_lossy(&message));
+        let message = self.shown(&message);
         let position = last_position(&full);
         match message.trim() {
             "" if full.trim().is_empty() => {
                 EvalError::plain(format!("Nix failed with code {code}"))
             }
-            "" => EvalError {
-                message: full.trim().to_owned(),
-                position: None,
-            },
-            text => EvalError {
-                message: text.to_owned(),
-                position,
-            },
+            "" => EvalError { message: full.trim().to_owned(), position: None },
+            text => EvalError { message: text.to_owned(), position },
         }
     }
 }
@@ -198,10 +193,7 @@ impl Value {
     #[must_use]
     pub fn type_words(&self) -> &'static str {
         let code = usize::try_from(self.type_code()).unwrap_or(usize::MAX);
-        ffi::TYPE_WORDS
-            .get(code)
-            .copied()
-            .unwrap_or("a value of unknown type")
+        ffi::TYPE_WORDS.get(code).copied().unwrap_or("a value of unknown type")
     }
 
     /// The text of a string; `None` for other types.
@@ -223,9 +215,7 @@ impl Value {
                 (&raw mut text).cast(),
             )
         })?;
-        String::from_utf8(text)
-            .map(Some)
-            .map_err(|_| EvalError::plain("a string is not UTF-8"))
+        String::from_utf8(text).map(Some).map_err(|_| EvalError::plain("a string is not UTF-8"))
     }
 
     /// The sorted names of a set, nothing forced; empty for other types.
@@ -314,10 +304,7 @@ impl Clone for Value {
         let evaluator = self.evaluator;
         // SAFETY: context and value are valid; one more handle, one more reference.
         unsafe { (evaluator.nix.api.nix_value_incref)(evaluator.context, self.raw) };
-        Value {
-            evaluator,
-            raw: self.raw,
-        }
+        Value { evaluator, raw: self.raw }
     }
 }
 

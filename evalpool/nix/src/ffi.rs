@@ -98,9 +98,7 @@ macro_rules! api {
 unsafe fn find<F: Copy>(libraries: &[Library], name: &str) -> Option<F> {
     libraries.iter().find_map(|library| {
         // SAFETY: the caller vouches for `F`; the symbol outlives it, since libraries stay open.
-        unsafe { library.get::<F>(name.as_bytes()) }
-            .ok()
-            .map(|symbol| *symbol)
+        unsafe { library.get::<F>(name.as_bytes()) }.ok().map(|symbol| *symbol)
     })
 }
 

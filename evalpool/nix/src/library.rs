@@ -90,13 +90,8 @@ fn is_supported(version: &str) -> bool {
         _ => return false,
     };
     let digits = minor.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let digits = digits
-        .split(|c: char| !c.is_ascii_digit())
-        .next()
-        .unwrap_or_default();
-    digits
-        .parse()
-        .is_ok_and(|minor: u32| MINOR_VERSIONS.contains(&minor))
+    let digits = digits.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+    digits.parse().is_ok_and(|minor: u32| MINOR_VERSIONS.contains(&minor))
 }
 
 fn search_folders(explicit: Option<&Path>) -> Vec<PathBuf> {
@@ -119,10 +114,7 @@ fn with_multiarch(folder: &Path) -> Vec<PathBuf> {
 }
 
 fn open(name: &'static str, folders: &[PathBuf]) -> Result<Library, LoadError> {
-    let mut candidates: Vec<_> = folders
-        .iter()
-        .filter_map(|dir| find_file(dir, name))
-        .collect();
+    let mut candidates: Vec<_> = folders.iter().filter_map(|dir| find_file(dir, name)).collect();
     candidates.push(PathBuf::from(format!("{name}.so")));
     let mut reasons = Vec::new();
     for file in candidates {
@@ -133,16 +125,9 @@ fn open(name: &'static str, folders: &[PathBuf]) -> Result<Library, LoadError> {
             Err(error) => reasons.push(error.to_string()),
         }
     }
-    let searched: Vec<_> = folders
-        .iter()
-        .map(|dir| dir.display().to_string())
-        .collect();
+    let searched: Vec<_> = folders.iter().map(|dir| dir.display().to_string()).collect();
     let searched = format!("{}, the loader's path", searched.join(", "));
-    Err(LoadError::Open {
-        name,
-        searched,
-        reason: reasons.join("; "),
-    })
+    Err(LoadError::Open { name, searched, reason: reasons.join("; ") })
 }
 
 /// `<name>.so` in this folder, else the first `<name>.so.<version>`.
@@ -157,8 +142,7 @@ fn find_file(folder: &Path, name: &str) -> Option<PathBuf> {
         .flatten()
         .map(|entry| entry.path())
         .filter(|path| {
-            path.file_name()
-                .is_some_and(|file| file.to_string_lossy().starts_with(&versioned))
+            path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(&versioned))
         })
         .collect();
     found.sort();
@@ -193,10 +177,7 @@ mod tests {
         let error = Nix::load(Some(Path::new("/nonexistent/nix"))).err();
         if let Some(error) = error {
             let text = error.to_string();
-            assert!(
-                text.contains("libnixutilc") && text.contains("/nonexistent/nix"),
-                "{text}"
-            );
+            assert!(text.contains("libnixutilc") && text.contains("/nonexistent/nix"), "{text}");
         }
     }
 

@@ -42,10 +42,7 @@ pub(crate) fn subordinate() {
     // SAFETY: sets an attribute of this process; no memory is involved.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     // A dump of an evaluator's heap helps nobody and may be larger than the disk.
-    let none = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: reads the structure that it is given.
     unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
     let _ = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE_ADJ);
@@ -59,16 +56,10 @@ pub(crate) fn exit(code: i32) -> ! {
 
 /// CPU time of the calling thread, in microseconds.
 pub(crate) fn thread_cpu_us() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: fills the structure that it is given.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    let micros = time
-        .tv_sec
-        .saturating_mul(1_000_000)
-        .saturating_add(time.tv_nsec / 1_000);
+    let micros = time.tv_sec.saturating_mul(1_000_000).saturating_add(time.tv_nsec / 1_000);
     u64::try_from(micros).unwrap_or(0)
 }
 

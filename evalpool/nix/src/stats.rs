@@ -42,21 +42,15 @@ impl Meter {
 
 fn total_alloc_bytes(nix: Option<&Nix>) -> Option<u64> {
     // SAFETY: reads a counter of the collector, from the thread that it knows.
-    nix?.api
-        .GC_get_total_bytes
-        .map(|read| unsafe { read() } as u64)
+    nix?.api.GC_get_total_bytes.map(|read| unsafe { read() } as u64)
 }
 
 fn heap_bytes(nix: Option<&Nix>) -> Option<u64> {
     // SAFETY: as above.
-    nix?.api
-        .GC_get_heap_size
-        .map(|read| unsafe { read() } as u64)
+    nix?.api.GC_get_heap_size.map(|read| unsafe { read() } as u64)
 }
 
 fn total_gc_ms(nix: Option<&Nix>) -> Option<u64> {
     // SAFETY: as above.
-    nix?.api
-        .GC_get_full_gc_total_time
-        .map(|read| unsafe { read() } as u64)
+    nix?.api.GC_get_full_gc_total_time.map(|read| unsafe { read() } as u64)
 }

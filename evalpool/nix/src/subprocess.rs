@@ -28,21 +28,11 @@ const EXIT_PANIC: i32 = 101;
 /// The whole life of the subprocess. Nix is initialised and used on one thread with a large stack.
 pub fn run() -> ! {
     process::subordinate();
-    let Ok((input, output)) = process::take_over_stdio() else {
-        process::exit(EXIT_PIPES)
-    };
+    let Ok((input, output)) = process::take_over_stdio() else { process::exit(EXIT_PIPES) };
     let evaluator = thread::Builder::new()
         .name("evaluator".to_owned())
         .stack_size(STACK_SIZE)
-        .spawn(move || {
-            Child {
-                input,
-                output,
-                requests: 0,
-                state: State::Fresh,
-            }
-            .serve()
-        });
+        .spawn(move || Child { input, output, requests: 0, state: State::Fresh }.serve());
     match evaluator.map(thread::JoinHandle::join) {
         Ok(Ok(code)) => process::exit(code),
         Ok(Err(_panic)) => process::exit(EXIT_PANIC),
@@ -57,10 +47,7 @@ enum State {
     /// Nix could not be loaded, for this reason.
     Broken(String),
     /// Ready, with the flake of the last request kept open.
-    Ready {
-        evaluator: &'static Evaluator,
-        warm: Option<(String, FlakeTree)>,
-    },
+    Ready { evaluator: &'static Evaluator, warm: Option<(String, FlakeTree)> },
 }
 
 struct Child {
@@ -125,24 +112,14 @@ impl Child {
             Request::Start(start) => self.start(&start),
             Request::Ping => Response::Pong,
             Request::Plan(Plan { flake, patterns }) => {
-                match self
-                    .tree(&flake)
-                    .and_then(|tree| walker::plan(tree, &patterns))
-                {
+                match self.tree(&flake).and_then(|tree| walker::plan(tree, &patterns)) {
                     Ok(planned) => Response::PlanOk(planned),
                     Err(message) => failure(message),
                 }
             }
-            Request::List(List {
-                flake,
-                shard,
-                excludes,
-            }) => {
+            Request::List(List { flake, shard, excludes }) => {
                 let excludes: BTreeSet<_> = excludes.into_iter().collect();
-                match self
-                    .tree(&flake)
-                    .and_then(|tree| walker::list(tree, &shard, &excludes))
-                {
+                match self.tree(&flake).and_then(|tree| walker::list(tree, &shard, &excludes)) {
                     Ok(listed) => Response::ListOk(listed),
                     Err(message) => failure(message),
                 }
@@ -162,10 +139,7 @@ impl Child {
             });
         match opened {
             Ok(evaluator) => {
-                self.state = State::Ready {
-                    evaluator,
-                    warm: None,
-                };
+                self.state = State::Ready { evaluator, warm: None };
                 let nix_version = evaluator.nix().version().to_owned();
                 Response::Started(Started { nix_version })
             }
@@ -201,7 +175,5 @@ impl Child {
 }
 
 fn failure(message: String) -> Response {
-    Response::Err(Failure {
-        message: bounded(message),
-    })
+    Response::Err(Failure { message: bounded(message) })
 }

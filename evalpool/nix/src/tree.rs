@@ -51,18 +51,12 @@ impl AttrTree for FlakeTree {
             return Err("not a derivation (a set of type derivation without drvPath)".to_owned());
         };
         let Some(path) = value.string().map_err(text)? else {
-            return Err(format!(
-                "not a derivation (drvPath is {})",
-                value.type_words()
-            ));
+            return Err(format!("not a derivation (drvPath is {})", value.type_words()));
         };
-        let parsed: StorePath = path
-            .parse()
-            .map_err(|error| format!("not a derivation (drvPath: {error})"))?;
+        let parsed: StorePath =
+            path.parse().map_err(|error| format!("not a derivation (drvPath: {error})"))?;
         if !parsed.is_derivation() {
-            return Err(format!(
-                "not a derivation (drvPath '{path}' does not end in .drv)"
-            ));
+            return Err(format!("not a derivation (drvPath '{path}' does not end in .drv)"));
         }
         Ok(parsed)
     }

@@ -39,24 +39,12 @@ mod tests {
     #[test]
     fn sums_are_summed_peaks_are_peaks_and_absent_stays_absent() {
         let mut usage = Usage::default();
-        let one = Stats {
-            cpu_us: 2,
-            alloc_bytes: Some(5),
-            rss_peak_bytes: Some(9),
-            ..Stats::default()
-        };
+        let one =
+            Stats { cpu_us: 2, alloc_bytes: Some(5), rss_peak_bytes: Some(9), ..Stats::default() };
         usage.add(&one);
-        usage.add(&Stats {
-            cpu_us: 3,
-            alloc_bytes: Some(1),
-            rss_peak_bytes: Some(4),
-            ..one
-        });
+        usage.add(&Stats { cpu_us: 3, alloc_bytes: Some(1), rss_peak_bytes: Some(4), ..one });
         usage.add(&Stats::default());
         assert_eq!((usage.cpu_us, usage.alloc_bytes), (5, Some(6)));
-        assert_eq!(
-            (usage.rss_peak_bytes, usage.heap_peak_bytes),
-            (Some(9), None)
-        );
+        assert_eq!((usage.rss_peak_bytes, usage.heap_peak_bytes), (Some(9), None));
     }
 }

@@ -7,6 +7,7 @@ pub mod driver;
 pub mod eval_stats;
 pub mod memory;
 pub mod pool;
+mod process;
 pub mod resolver;
 pub mod settings;
 mod stderr;

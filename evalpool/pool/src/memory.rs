@@ -9,7 +9,7 @@ use std::time::Duration;
 use gradient_ipc::memory::{self, Reading};
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::transport::KillSwitch;
+use crate::process::KillSwitch;
 
 /// Time between two samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
@@ -32,19 +32,12 @@ impl MemoryProbe for Procfs {
     fn machine(&self) -> Option<Reading> {
         use procfs::Current;
         let info = procfs::Meminfo::current().ok()?;
-        Some(Reading {
-            total: info.mem_total,
-            available: info.mem_available?,
-        })
+        Some(Reading { total: info.mem_total, available: info.mem_available? })
     }
 
     fn rss_bytes(&self, pid: u32) -> Option<u64> {
         let process = procfs::process::Process::new(i32::try_from(pid).ok()?).ok()?;
-        process
-            .statm()
-            .ok()?
-            .resident
-            .checked_mul(procfs::page_size())
+        process.statm().ok()?.resident.checked_mul(procfs::page_size())
     }
 }
 
@@ -75,10 +68,7 @@ impl Guard {
 
     pub(crate) fn register(self: &Arc<Self>, id: u64, pid: u32, switch: Arc<KillSwitch>) -> Listed {
         self.children().insert(id, LiveChild { pid, switch });
-        Listed {
-            guard: self.clone(),
-            id,
-        }
+        Listed { guard: self.clone(), id }
     }
 
     pub(crate) fn rss_bytes(&self, pid: u32) -> Option<u64> {
@@ -102,6 +92,7 @@ impl Guard {
         }
     }
 
+    /// One look: notes every child's memory as a peak, then decides.
     fn sample(&self, reaper: &mut memory::Reaper, now_ms: u64) {
         let Some(reading) = self.probe.machine() else {
             return;
@@ -112,15 +103,16 @@ impl Guard {
         let children = self.children();
         let sizes: Vec<_> = children
             .iter()
-            .map(|(id, child)| (*id, self.probe.rss_bytes(child.pid).unwrap_or(0)))
+            .map(|(id, child)| {
+                let rss = self.probe.rss_bytes(child.pid).unwrap_or(0);
+                child.switch.note_rss(rss);
+                (*id, rss)
+            })
             .collect();
         let Some(victim) = reaper.decide(now_ms, shortfall, &sizes) else {
             return;
         };
-        let rss = sizes
-            .iter()
-            .find(|(id, _)| *id == victim)
-            .map_or(0, |(_, rss)| *rss);
+        let rss = sizes.iter().find(|(id, _)| *id == victim).map_or(0, |(_, rss)| *rss);
         if let Some(child) = children.get(&victim) {
             let reason = format!(
                 "killed to keep {} MiB of memory free: {} MiB were left and it held {} MiB",
@@ -140,9 +132,7 @@ impl Guard {
                 let mut working = self.working.lock().unwrap_or_else(PoisonError::into_inner);
                 if memory::admits(*working, self.under_pressure.load(Ordering::Relaxed)) {
                     *working += 1;
-                    return Turn {
-                        guard: self.clone(),
-                    };
+                    return Turn { guard: self.clone() };
                 }
             }
             tokio::time::sleep(ADMISSION_INTERVAL).await;
@@ -169,11 +159,7 @@ pub(crate) struct Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let mut working = self
-            .guard
-            .working
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut working = self.guard.working.lock().unwrap_or_else(PoisonError::into_inner);
         *working = working.saturating_sub(1);
     }
 }
@@ -196,10 +182,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn under_pressure_one_works_and_the_next_waits_for_it() {
-        let short = Reading {
-            total: 1000 * MIB,
-            available: 10 * MIB,
-        };
+        let short = Reading { total: 1000 * MIB, available: 10 * MIB };
         let guard = Guard::new(Box::new(Fixed(short)), 50 * MIB);
         guard.sample(&mut memory::Reaper::default(), 0);
         let first = guard.admit().await;
@@ -215,10 +198,7 @@ mod tests {
 
     #[test]
     fn the_child_that_explains_the_shortage_is_killed() {
-        let short = Reading {
-            total: 1000 * MIB,
-            available: 10 * MIB,
-        };
+        let short = Reading { total: 1000 * MIB, available: 10 * MIB };
         let guard = Guard::new(Box::new(Fixed(short)), 50 * MIB);
         let (small, large) = (KillSwitch::new(), KillSwitch::new());
         let _small = guard.register(1, 30, small.clone());

@@ -9,8 +9,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::memory::{Guard, MemoryProbe, Procfs, Turn};
+use crate::process::Spawner;
 use crate::settings::PoolSettings;
-use crate::transport::{SpawnError, Spawner, Transport};
+use crate::transport::{SpawnError, Transport};
 
 /// A pool of evaluator subprocesses. Cheap to clone; the last clone takes the children with it.
 #[derive(Clone)]
@@ -55,9 +56,7 @@ impl Pool {
             discoveries: AtomicUsize::new(0),
             settings,
         };
-        Ok(Pool {
-            inner: Arc::new(inner),
-        })
+        Ok(Pool { inner: Arc::new(inner) })
     }
 
     /// How many subprocesses were started so far.
@@ -95,9 +94,7 @@ impl Inner {
     /// Notes that an evaluation runs, until the result is dropped.
     pub(crate) fn enter(self: &Arc<Self>) -> Running {
         self.discoveries.fetch_add(1, Ordering::SeqCst);
-        Running {
-            inner: self.clone(),
-        }
+        Running { inner: self.clone() }
     }
 
     /// Borrows a child, if possible one that has this flake open. `None` after a shutdown.
@@ -118,12 +115,7 @@ impl Inner {
             }
         };
         let inner = self.clone();
-        Ok(Some(Checkout {
-            transport,
-            inner,
-            _permit: permit,
-            _turn: turn,
-        }))
+        Ok(Some(Checkout { transport, inner, _permit: permit, _turn: turn }))
     }
 
     pub(crate) async fn open(&self) -> Result<Transport, SpawnError> {
@@ -133,9 +125,7 @@ impl Inner {
 
     fn take_idle(&self, flake: &str) -> Option<Transport> {
         let mut idle = self.idle();
-        let warm = idle
-            .iter()
-            .position(|child| child.warm.as_deref() == Some(flake));
+        let warm = idle.iter().position(|child| child.warm.as_deref() == Some(flake));
         match warm {
             Some(at) => Some(idle.swap_remove(at)),
             None => idle.pop(),
@@ -183,12 +173,7 @@ pub(crate) struct Checkout {
 impl Checkout {
     /// Returns the child, unless it has grown over its limit.
     pub(crate) fn give_back(self) {
-        let Checkout {
-            mut transport,
-            inner,
-            _permit,
-            _turn,
-        } = self;
+        let Checkout { mut transport, inner, _permit, _turn } = self;
         let rss = transport.measure();
         if must_recycle(rss, inner.settings.max_rss_bytes) {
             let limit = inner.settings.max_rss_bytes;

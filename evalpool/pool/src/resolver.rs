@@ -125,11 +125,7 @@ impl Resolver {
         patterns: &PatternSet,
         sink: mpsc::Sender<Found>,
     ) -> Resolver {
-        let includes = patterns
-            .includes
-            .iter()
-            .map(|include| include.segments.clone())
-            .collect();
+        let includes = patterns.includes.iter().map(|include| include.segments.clone()).collect();
         Resolver {
             inner: inner.clone(),
             flake: flake.into(),
@@ -166,9 +162,7 @@ impl Resolver {
                 None => return Ok(()),
                 Some(Ok((call, outcome))) => self.take(call, outcome).await?,
                 Some(Err(lost)) => {
-                    return Err(DiscoverError::Protocol {
-                        reason: format!("call lost: {lost}"),
-                    });
+                    return Err(DiscoverError::Protocol { reason: format!("call lost: {lost}") });
                 }
             }
         }
@@ -198,12 +192,8 @@ impl Resolver {
             (Work::Plan(_), Response::PlanOk(planned)) => self.planned(planned).await,
             (Work::List(_), Response::ListOk(listed)) => self.listed(listed).await,
             (Work::List(_), Response::Err(_)) if self.discovery.failed_once(&call) => Ok(()),
-            (_, Response::Err(failure)) => Err(DiscoverError::Flake {
-                message: failure.message,
-            }),
-            (_, response) => Err(DiscoverError::Protocol {
-                reason: unexpected(&response),
-            }),
+            (_, Response::Err(failure)) => Err(DiscoverError::Flake { message: failure.message }),
+            (_, response) => Err(DiscoverError::Protocol { reason: unexpected(&response) }),
         }
     }
 
@@ -219,20 +209,10 @@ impl Resolver {
         self.discovery.add_shards(listed.deferred);
         for item in listed.items {
             match item.result {
-                Err(message) => {
-                    self.error(AttrError {
-                        attr: item.attr,
-                        message,
-                    })
-                    .await?
-                }
+                Err(message) => self.error(AttrError { attr: item.attr, message }).await?,
                 Ok(drv_path) if self.merge.is_new_attribute(&item.attr) => {
                     self.summary.attributes += 1;
-                    self.tell(Found::Attribute {
-                        path: item.attr,
-                        drv_path,
-                    })
-                    .await?;
+                    self.tell(Found::Attribute { path: item.attr, drv_path }).await?;
                 }
                 Ok(_) => {}
             }
@@ -251,11 +231,7 @@ impl Resolver {
             return Ok(());
         }
         self.summary.errors += 1;
-        self.tell(Found::Error {
-            path: Some(error.attr),
-            message: error.message,
-        })
-        .await
+        self.tell(Found::Error { path: Some(error.attr), message: error.message }).await
     }
 
     async fn warning(&mut self, warning: String) -> Result<(), DiscoverError> {
@@ -267,10 +243,7 @@ impl Resolver {
     }
 
     async fn tell(&self, found: Found) -> Result<(), DiscoverError> {
-        self.sink
-            .send(found)
-            .await
-            .map_err(|_| DiscoverError::Cancelled)
+        self.sink.send(found).await.map_err(|_| DiscoverError::Cancelled)
     }
 
     /// Whoever names an attribute wants it to be there; a wildcard may match nothing.
@@ -279,32 +252,22 @@ impl Resolver {
             .includes
             .iter()
             .filter(|include| {
-                !self
-                    .merge
-                    .paths()
-                    .any(|path| include.reaches(path) || include.passes(path))
+                !self.merge.paths().any(|path| include.reaches(path) || include.passes(path))
             })
             .collect();
         let everything = ROOTS.map(|root| Pattern {
             exclude: false,
             segments: vec![Segment::Name(root.to_owned()), Segment::Star],
         });
-        let wants_everything = everything
-            .iter()
-            .all(|root| patterns.includes.contains(root));
+        let wants_everything = everything.iter().all(|root| patterns.includes.contains(root));
         let nothing = everything.iter().all(|root| unmatched.contains(&root));
         if wants_everything && nothing {
-            self.warning("pattern '*' matched no derivations in the flake".to_owned())
-                .await?;
+            self.warning("pattern '*' matched no derivations in the flake".to_owned()).await?;
         }
         for include in unmatched {
             if let Some(path) = include.exact_path() {
                 let message = format!("target '{path}' matched no derivations in the flake");
-                self.error(AttrError {
-                    attr: path,
-                    message,
-                })
-                .await?;
+                self.error(AttrError { attr: path, message }).await?;
             } else if !(wants_everything && everything.contains(include)) {
                 let text = format!("pattern '{include}' matched no derivations in the flake");
                 self.warning(text).await?;
@@ -328,24 +291,13 @@ async fn perform(
     };
     let flake = flake.to_string();
     let request = match call.work.clone() {
-        Work::Plan(patterns) => Request::Plan(Plan {
-            flake: flake.clone(),
-            patterns,
-        }),
+        Work::Plan(patterns) => Request::Plan(Plan { flake: flake.clone(), patterns }),
         Work::List(shard) => {
             let excludes = excludes.to_vec();
-            Request::List(List {
-                flake: flake.clone(),
-                shard,
-                excludes,
-            })
+            Request::List(List { flake: flake.clone(), shard, excludes })
         }
     };
-    let outcome = match checkout
-        .transport
-        .call(&request, inner.settings.call_limit)
-        .await
-    {
+    let outcome = match checkout.transport.call(&request, inner.settings.call_limit).await {
         Ok(answer) => {
             // A child that could not open the flake may be in any state: it is not kept.
             if !matches!(answer.response, Response::Err(_)) {

@@ -90,10 +90,8 @@ impl PoolSettings {
         &self,
         parent: impl Fn(&str) -> Option<OsString>,
     ) -> Vec<(&'static str, OsString)> {
-        let mut environment: Vec<_> = INHERITED
-            .into_iter()
-            .filter_map(|name| Some((name, parent(name)?)))
-            .collect();
+        let mut environment: Vec<_> =
+            INHERITED.into_iter().filter_map(|name| Some((name, parent(name)?))).collect();
         let home = self.cache_home.clone().into_os_string();
         environment.extend([
             ("HOME", home.clone()),
@@ -102,7 +100,7 @@ impl PoolSettings {
             ("NIX_USER_CONF_FILES", "/dev/null".into()),
             ("NIX_PATH", OsString::new()),
             ("GC_MARKERS", "1".into()),
-            ("GC_INITIAL_HEAP_SIZE", "64M".into()),
+            ("GC_INITIAL_HEAP_SIZE", "128M".into()),
             ("GIT_TERMINAL_PROMPT", "0".into()),
             ("GIT_SSH_COMMAND", "ssh -o BatchMode=yes".into()),
             ("SSH_ASKPASS_REQUIRE", "never".into()),
@@ -122,23 +120,14 @@ mod tests {
         let settings = PoolSettings::new("/x".into(), "daemon".into(), "/cache".into());
         let parent = |name: &str| Some(OsString::from(format!("parent's {name}")));
         let environment = settings.child_environment(parent);
-        let get = |name: &str| {
-            environment
-                .iter()
-                .find(|(n, _)| *n == name)
-                .and_then(|(_, v)| v.to_str())
-        };
+        let get =
+            |name: &str| environment.iter().find(|(n, _)| *n == name).and_then(|(_, v)| v.to_str());
         assert_eq!(get("PATH"), Some("parent's PATH"));
         assert_eq!(get("HOME"), Some("/cache"));
         assert_eq!(get("NIX_CACHE_HOME"), Some("/cache"));
         assert_eq!(get("NIX_USER_CONF_FILES"), Some("/dev/null"));
         assert_eq!(get("NIX_PATH"), Some(""));
-        for name in [
-            "NIX_REMOTE",
-            "GRADIENT_WORKER_TOKEN",
-            "AWS_SECRET_ACCESS_KEY",
-            "NIX_STORE",
-        ] {
+        for name in ["NIX_REMOTE", "GRADIENT_WORKER_TOKEN", "AWS_SECRET_ACCESS_KEY", "NIX_STORE"] {
             assert_eq!(get(name), None, "{name}");
         }
         let inherited = environment

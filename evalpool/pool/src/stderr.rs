@@ -25,10 +25,7 @@ pub(crate) struct StderrLog {
 impl StderrLog {
     pub(crate) fn new() -> Arc<StderrLog> {
         let (done, _) = watch::channel(0);
-        Arc::new(StderrLog {
-            lines: Mutex::default(),
-            done,
-        })
+        Arc::new(StderrLog { lines: Mutex::default(), done })
     }
 
     /// Reads to the end of the pipe.
@@ -109,9 +106,7 @@ mod tests {
         let lines = log.take_until(u64::MAX).await;
         assert_eq!(lines.len(), LINES_MAX);
         let long = StderrLog::new();
-        long.clone()
-            .drain("x".repeat(3 * LINE_LEN_MAX).as_bytes())
-            .await;
+        long.clone().drain("x".repeat(3 * LINE_LEN_MAX).as_bytes()).await;
         assert_eq!(long.take_until(u64::MAX).await[0].len(), LINE_LEN_MAX);
     }
 }

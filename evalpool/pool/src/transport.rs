@@ -3,20 +3,22 @@
 
 use std::io;
 use std::process::{ExitStatus, Stdio};
-use std::sync::mpsc as std_mpsc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use gradient_ipc::codec::{self, EVAL_IPC_VERSION, FrameError, HEADER_LEN, Message};
 use gradient_ipc::discovery::Crash;
-use gradient_ipc::message::{BuildDone, Request, Response, Start, Stats};
+use gradient_ipc::message::{
+    BuildDone, Request, Response, Start, Stats, real_store_dir, with_store_names,
+};
 use gradient_ipc::warnings::warning_blocks;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::process::{ChildStdin, ChildStdout, Command};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::memory::{Guard, Listed};
+use crate::process::{KillSwitch, Spawner, supervise};
 use crate::settings::{PoolSettings, SUBPROCESS_ARGUMENT};
 use crate::stderr::StderrLog;
 
@@ -71,75 +73,6 @@ pub enum SpawnError {
     },
 }
 
-/// Ends a child from anywhere, once, with a reason.
-pub(crate) struct KillSwitch {
-    reason: Mutex<Option<String>>,
-    pulled: Notify,
-}
-
-impl KillSwitch {
-    pub(crate) fn new() -> Arc<KillSwitch> {
-        Arc::new(KillSwitch {
-            reason: Mutex::default(),
-            pulled: Notify::new(),
-        })
-    }
-
-    /// Asks for SIGKILL. The first reason stays.
-    pub(crate) fn kill(&self, reason: String) {
-        self.reason
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get_or_insert(reason);
-        self.pulled.notify_one();
-    }
-
-    pub(crate) fn reason(&self) -> Option<String> {
-        self.reason
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-}
-
-struct SpawnJob {
-    command: Command,
-    reply: oneshot::Sender<io::Result<Child>>,
-}
-
-/// A thread that starts the children. A child ends with the *thread* that started it, so this must
-/// be one that lives as long as the pool, which threads of the runtime do not promise.
-pub(crate) struct Spawner {
-    jobs: std_mpsc::Sender<SpawnJob>,
-}
-
-impl Spawner {
-    /// Starts the thread. Must be called within a tokio runtime.
-    pub(crate) fn start() -> io::Result<Spawner> {
-        let (jobs, queue) = std_mpsc::channel::<SpawnJob>();
-        let runtime = tokio::runtime::Handle::current();
-        let serve = move || {
-            let _context = runtime.enter();
-            for mut job in queue {
-                let _ = job.reply.send(job.command.spawn());
-            }
-        };
-        std::thread::Builder::new()
-            .name("eval-spawner".to_owned())
-            .spawn(serve)?;
-        Ok(Spawner { jobs })
-    }
-
-    async fn spawn(&self, command: Command) -> io::Result<Child> {
-        let (reply, child) = oneshot::channel();
-        let gone = || io::Error::other("the spawner thread has ended");
-        self.jobs
-            .send(SpawnJob { command, reply })
-            .map_err(|_| gone())?;
-        child.await.map_err(|_| gone())?
-    }
-}
-
 /// A response with what came beside it.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -158,7 +91,8 @@ pub(crate) struct Transport {
     switch: Arc<KillSwitch>,
     exit: watch::Receiver<Option<ExitStatus>>,
     requests: u64,
-    rss_peak: u64,
+    max_rss: u64,
+    real_store_dir: Option<String>,
     guard: Arc<Guard>,
     _listed: Listed,
     /// The flake that this child has open.
@@ -175,10 +109,7 @@ impl Transport {
     ) -> Result<Transport, SpawnError> {
         let mut transport = Self::spawn(settings, spawner, guard, id).await?;
         let start = Request::Start(Start {
-            nix_lib_dir: settings
-                .nix_lib_dir
-                .as_ref()
-                .map(|dir| dir.display().to_string()),
+            nix_lib_dir: settings.nix_lib_dir.as_ref().map(|dir| dir.display().to_string()),
             store_uri: settings.store_uri.clone(),
         });
         let greeted =
@@ -197,10 +128,7 @@ impl Transport {
         }
         match transport.call(&start, START_LIMIT).await {
             Err(crash) => Err(SpawnError::Ended { cause: crash.cause }),
-            Ok(Answer {
-                response: Response::Started(started),
-                ..
-            }) => {
+            Ok(Answer { response: Response::Started(started), .. }) => {
                 tracing::debug!(
                     pid = transport.pid,
                     nix = started.nix_version,
@@ -208,15 +136,10 @@ impl Transport {
                 );
                 Ok(transport)
             }
-            Ok(Answer {
-                response: Response::Err(failure),
-                ..
-            }) => Err(SpawnError::NotInitialized {
-                message: failure.message,
-            }),
-            Ok(answer) => Err(SpawnError::Ended {
-                cause: unexpected(&answer.response),
-            }),
+            Ok(Answer { response: Response::Err(failure), .. }) => {
+                Err(SpawnError::NotInitialized { message: failure.message })
+            }
+            Ok(answer) => Err(SpawnError::Ended { cause: unexpected(&answer.response) }),
         }
     }
 
@@ -240,12 +163,7 @@ impl Transport {
             SpawnError::Start { exe, source }
         };
         let mut child = spawner.spawn(command).await.map_err(failed)?;
-        let pipes = (
-            child.stdin.take(),
-            child.stdout.take(),
-            child.stderr.take(),
-            child.id(),
-        );
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take(), child.id());
         let (Some(stdin), Some(stdout), Some(stderr), Some(pid)) = pipes else {
             return Err(failed(io::Error::other("it has no pipes")));
         };
@@ -264,7 +182,8 @@ impl Transport {
             switch,
             exit,
             requests: 0,
-            rss_peak: 0,
+            max_rss: settings.max_rss_bytes,
+            real_store_dir: real_store_dir(&settings.store_uri),
             guard: guard.clone(),
             warm: None,
         })
@@ -276,48 +195,35 @@ impl Transport {
         request: &Request,
         limit: Duration,
     ) -> Result<Answer, Crash> {
-        let crashed = |cause| Crash {
-            cause,
-            timed_out: false,
-        };
-        let frame = request
-            .to_frame()
-            .map_err(|error| crashed(error.to_string()))?;
+        let crashed = |cause| Crash { cause, timed_out: false };
+        let frame = request.to_frame().map_err(|error| crashed(error.to_string()))?;
         self.requests += 1;
         match tokio::time::timeout(limit, self.exchange(&frame)).await {
             Ok(Ok((response, stats))) => {
                 let lines = self.stderr.take_until(self.requests).await;
                 self.measure();
                 let told = stats.and_then(|stats: Stats| stats.rss_peak_bytes);
-                self.rss_peak = self.rss_peak.max(told.unwrap_or(0));
-                Ok(Answer {
-                    response,
-                    stats,
-                    warnings: warning_blocks(lines),
-                })
+                self.switch.note_rss(told.unwrap_or(0));
+                let warnings = warning_blocks(lines)
+                    .iter()
+                    .map(|text| with_store_names(text, self.real_store_dir.as_deref()))
+                    .collect();
+                Ok(Answer { response, stats, warnings })
             }
             Ok(Err(FrameError::Io(_) | FrameError::Torn)) => Err(crashed(self.closed_pipe().await)),
             Ok(Err(error)) => {
                 let source = std::error::Error::source(&error);
-                let detail = source
-                    .map(|source| format!(": {source}"))
-                    .unwrap_or_default();
+                let detail = source.map(|source| format!(": {source}")).unwrap_or_default();
                 let cause = format!("eval worker sent an undecodable response: {error}{detail}");
                 self.switch.kill(cause.clone());
                 Err(crashed(cause))
             }
             Err(_elapsed) => {
                 self.measure();
-                let cause = format!(
-                    "time limit of {} s, peak memory {} MiB",
-                    limit.as_secs_f64(),
-                    self.rss_peak / MIB
-                );
+                let cause =
+                    format!("time limit of {} s{}", limit.as_secs_f64(), self.memory_words());
                 self.switch.kill(cause.clone());
-                Err(Crash {
-                    cause,
-                    timed_out: true,
-                })
+                Err(Crash { cause, timed_out: true })
             }
         }
     }
@@ -330,9 +236,7 @@ impl Transport {
                 Response::Stats(stats) => last_stats = Some(stats),
                 Response::NeedsBuild(_) => {
                     let error = "import from derivation is not available during this call";
-                    let answer = Request::BuildDone(BuildDone {
-                        error: Some(error.to_owned()),
-                    });
+                    let answer = Request::BuildDone(BuildDone { error: Some(error.to_owned()) });
                     self.stdin.write_all(&answer.to_frame()?).await?;
                 }
                 response => return Ok((response, last_stats)),
@@ -356,7 +260,7 @@ impl Transport {
     /// Resident memory now, noted as a peak.
     pub(crate) fn measure(&mut self) -> u64 {
         let rss = self.guard.rss_bytes(self.pid).unwrap_or(0);
-        self.rss_peak = self.rss_peak.max(rss);
+        self.switch.note_rss(rss);
         rss
     }
 
@@ -366,10 +270,7 @@ impl Transport {
             && self.switch.reason().is_none()
             && matches!(
                 self.call(&Request::Ping, PING_LIMIT).await,
-                Ok(Answer {
-                    response: Response::Pong,
-                    ..
-                })
+                Ok(Answer { response: Response::Pong, .. })
             )
     }
 
@@ -381,6 +282,13 @@ impl Transport {
         if self.stdin.write_all(&frame).await.is_ok() {
             let ended = self.exit.wait_for(Option::is_some);
             let _ = tokio::time::timeout(SHUTDOWN_WAIT, ended).await;
+        }
+    }
+
+    fn memory_words(&self) -> String {
+        match self.switch.note_rss(0) {
+            0 => String::new(),
+            peak => format!(", peak memory {} MiB, limit {} MiB", peak / MIB, self.max_rss / MIB),
         }
     }
 
@@ -399,19 +307,13 @@ impl Transport {
             cause = format!("{cause}, {reason}");
         }
         let lines = self.stderr.take_until(u64::MAX).await;
-        if lines
-            .iter()
-            .any(|line| line.contains("has overflowed its stack"))
-        {
+        if lines.iter().any(|line| line.contains("has overflowed its stack")) {
             cause.push_str(", stack overflow (possible infinite recursion)");
         } else if let Some(last) = lines.iter().rev().find(|line| !line.trim().is_empty()) {
             let short: String = last.chars().take(200).collect();
             cause = format!("{cause}, last words: {short}");
         }
-        if self.rss_peak > 0 {
-            cause = format!("{cause}, peak memory {} MiB", self.rss_peak / MIB);
-        }
-        cause
+        cause + &self.memory_words()
     }
 }
 
@@ -423,28 +325,5 @@ impl Drop for Transport {
 }
 
 pub(crate) fn unexpected(response: &Response) -> String {
-    format!(
-        "eval worker answered with an unexpected {}",
-        response.kind()
-    )
-}
-
-/// Waits for the end of the process, its own or the one asked for.
-async fn supervise(
-    mut child: Child,
-    switch: Arc<KillSwitch>,
-    exit: watch::Sender<Option<ExitStatus>>,
-) {
-    let early = tokio::select! {
-        status = child.wait() => Some(status),
-        () = switch.pulled.notified() => None,
-    };
-    let status = match early {
-        Some(status) => status,
-        None => {
-            let _ = child.start_kill();
-            child.wait().await
-        }
-    };
-    exit.send_replace(status.ok());
+    format!("eval worker answered with an unexpected {}", response.kind())
 }

@@ -1,0 +1,121 @@
+//! A subprocess for tests that speaks the frames without any Nix and misbehaves as the name of its
+//! program says: `crash`, `crash-once`, `hang`, `grow`, `torn`, `junk`, `wrong-version`, `silent`,
+//! `chatty`, `huge`, `no-nix`, `dies-idle`, `stops`. Its flake holds `packages.x86_64-linux.{p00..p15}`;
+//! a name that misbehaves is `p09`.
+
+use std::fs::File;
+use std::io::{Read, Write, stdin, stdout};
+use std::path::{Path, PathBuf};
+
+use gradient_domain::StorePath;
+use gradient_domain::pattern::Segment;
+use gradient_ipc::codec::{EVAL_IPC_VERSION, FrameError, Message, read_payload, write_message};
+use gradient_ipc::message::{
+    Failure, Item, List, ListOk, PlanOk, Request, Response, STDERR_MARK, Started,
+};
+use gradient_ipc::shard::Shard;
+
+const POISON: &str = "p09";
+const GROW_MAX: usize = 192 * 1024 * 1024;
+
+fn main() -> Result<(), FrameError> {
+    let program = PathBuf::from(std::env::args_os().next().unwrap_or_default());
+    let mode = program.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    match mode.as_str() {
+        "silent" => wait_for_the_end(),
+        "chatty" => stdout().write_all(b"Welcome to the wrapper!\n")?,
+        "wrong-version" => stdout().write_all(&[EVAL_IPC_VERSION + 1])?,
+        _ => stdout().write_all(&[EVAL_IPC_VERSION])?,
+    }
+    stdout().flush()?;
+    let mut requests = 0;
+    while let Some(payload) = read_payload(&mut stdin())? {
+        requests += 1;
+        let response = match Request::from_payload(&payload)? {
+            Request::Start(_) if mode == "no-nix" => {
+                Response::Err(Failure { message: "no libnixutilc".into() })
+            }
+            Request::Start(_) => Response::Started(Started { nix_version: "0".into() }),
+            Request::Ping => Response::Pong,
+            Request::Plan(_) => Response::PlanOk(PlanOk { shards: vec![shard()], errors: vec![] }),
+            Request::List(list) => list_ok(&list, &mode, &program)?,
+            Request::BuildDone(_) => continue,
+            Request::Shutdown if mode == "stops" => wait_for_the_end(),
+            Request::Shutdown => return Ok(()),
+        };
+        eprintln!("\n{STDERR_MARK}{requests}");
+        write_message(&mut stdout(), &response)?;
+        if mode == "dies-idle" && matches!(response, Response::PlanOk(_)) {
+            std::process::abort();
+        }
+    }
+    Ok(())
+}
+
+fn shard() -> Shard {
+    let name = |text: &str| Segment::Name(text.to_owned());
+    Shard {
+        pattern: vec![name("packages"), name("x86_64-linux"), Segment::Star],
+        only: Some((0..16).map(|n| format!("p{n:02}")).collect()),
+    }
+}
+
+fn list_ok(list: &List, mode: &str, program: &Path) -> Result<Response, FrameError> {
+    let names = list.shard.only.clone().unwrap_or_default();
+    if names.iter().any(|name| name == POISON) {
+        misbehave(mode, program)?;
+    }
+    let drv = |name: &str| StorePath::from_base_name(&format!("{}-{name}.drv", "0".repeat(32)));
+    let item = |name: &String| Item {
+        attr: list.shard.prefix().child(name),
+        result: drv(name).map_err(|error| error.to_string()),
+    };
+    let items = names.iter().map(item).collect();
+    Ok(Response::ListOk(ListOk { items, ..ListOk::default() }))
+}
+
+fn misbehave(mode: &str, program: &Path) -> Result<(), FrameError> {
+    match mode {
+        "crash" => std::process::abort(),
+        "crash-once" => {
+            let mark = program.with_extension("mark");
+            if File::create_new(&mark).is_ok() {
+                std::process::abort();
+            }
+        }
+        "hang" => wait_for_the_end(),
+        "grow" => {
+            let mut heap = Vec::new();
+            while heap.len() * 4096 < GROW_MAX {
+                heap.push(vec![1_u8; 4096]);
+            }
+            std::hint::black_box(&heap);
+            wait_for_the_end();
+        }
+        "torn" => {
+            stdout().write_all(&100_u32.to_le_bytes())?;
+            stdout().write_all(b"half a frame")?;
+            stdout().flush()?;
+            std::process::exit(3);
+        }
+        "junk" => {
+            stdout().write_all(&16_u32.to_le_bytes())?;
+            stdout().write_all(&[0xff; 16])?;
+            stdout().flush()?;
+        }
+        "huge" => {
+            stdout().write_all(&u32::MAX.to_le_bytes())?;
+            stdout().flush()?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Does nothing until it is killed; the pipe that it waits on never has bytes for it to see.
+fn wait_for_the_end() -> ! {
+    loop {
+        std::thread::park();
+        let _ = std::io::empty().read(&mut []);
+    }
+}

@@ -1,0 +1,1 @@
+{ description = "no outputs attribute"; }

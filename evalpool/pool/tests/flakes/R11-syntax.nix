@@ -1,0 +1,1 @@
+{ outputs = { self }: { packages.x86_64-linux.a = ; }; }
