@@ -74,7 +74,10 @@ impl Child {
             let response = match Request::from_payload(&payload) {
                 Ok(Request::Shutdown) => return EXIT_DONE,
                 // Nothing waits for a build here; a late answer is no reason to fail.
-                Ok(Request::BuildDone(_)) => continue,
+                Ok(Request::BuildDone(_)) => {
+                    eprintln!("answer to an import that nothing waits for, ignored");
+                    continue;
+                }
                 Ok(request) => self.answer(request),
                 Err(error) => failure(format!("malformed request: {error}")),
             };

@@ -355,6 +355,42 @@ async fn evaluation_is_pure() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_git_checkout_is_evaluated_at_its_revision() {
+    let host = NixHost::start();
+    let repository = host.path().join("repository");
+    std::fs::create_dir_all(&repository).expect("folder");
+    let git = |arguments: &[&str]| {
+        let output = std::process::Command::new("git")
+            .args(["-c", "user.name=t", "-c", "user.email=t@example.org", "-C"])
+            .arg(&repository)
+            .args(arguments)
+            .output()
+            .expect("git");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    };
+    let flake = |name: &str| {
+        format!(
+            r#"{{ outputs = {{ self }}: {{ packages.x86_64-linux.app = derivation {{
+              name = "{name}"; system = "x86_64-linux"; builder = "/bin/sh"; }}; }}; }}"#
+        )
+    };
+    git(&["init", "-q"]);
+    std::fs::write(repository.join("flake.nix"), flake("first")).expect("flake.nix");
+    git(&["add", "."]);
+    git(&["commit", "-q", "-m", "first"]);
+    let revision = git(&["rev-parse", "HEAD"]);
+    std::fs::write(repository.join("flake.nix"), flake("dirty")).expect("flake.nix");
+    let reference = format!("git+file://{}?rev={revision}", repository.display());
+    let (found, _) = both(&host, &reference, "packages.*").await;
+    assert_eq!(attributes(&found), ["packages.x86_64-linux.app first.drv"]);
+    let unlocked = format!("git+file://{}", repository.display());
+    let (_, summary) = both(&host, &unlocked, "packages.*").await;
+    let Err(DiscoverError::Flake { message }) = summary else { panic!("{summary:?}") };
+    assert!(message.contains("unlocked flake reference"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_missing_daemon_is_named() {
     let (host, flake) = host_with("N01");
     let mut settings = host.settings(CHILD, 1);
@@ -421,4 +457,35 @@ async fn a_busy_evaluator_is_ended_by_the_time_limit_and_by_cancelling() {
     // The evaluation was dropped in the middle; the pool still works.
     let (quick, summary) = discover(&pool, &flake, "packages.x86_64-linux.quick").await;
     assert_eq!((quick.len(), summary.is_ok()), (1, true));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lot_of_garbage_and_a_deep_stack_are_no_problem() {
+    let host = NixHost::start();
+    let text = r#"{ outputs = { self }: let
+        mk = name: derivation { inherit name; system = "x86_64-linux"; builder = "/bin/sh"; };
+        churn = seed: builtins.foldl' (sum: n: sum + builtins.length (builtins.genList (i: i) n))
+          seed (builtins.genList (n: n) 3000);
+        deep = n: if n == 0 then 0 else 1 + deep (n - 1);
+        nested = builtins.foldl' (inner: _: [ inner ]) [ ] (builtins.genList (n: n) 200000);
+      in { packages.x86_64-linux = {
+        churn0 = mk "c${toString (churn 0)}";
+        churn1 = mk "c${toString (churn 1)}";
+        deep = mk "d${toString (deep 4000)}";
+        nested = mk (builtins.deepSeq nested "n");
+        kept = mk "kept";
+      }; }; }"#;
+    let flake = host.flake("gc", text);
+    let (found, summary) = both(&host, &flake, PACKAGES).await;
+    assert_eq!(
+        attributes(&found),
+        [
+            "packages.x86_64-linux.churn0 c4498500.drv",
+            "packages.x86_64-linux.churn1 c4498501.drv",
+            "packages.x86_64-linux.deep d4000.drv",
+            "packages.x86_64-linux.kept kept.drv",
+            "packages.x86_64-linux.nested n.drv",
+        ]
+    );
+    assert_eq!(summary.expect("evaluated").crashes, 0);
 }

@@ -208,12 +208,21 @@ async fn a_growing_child_is_reaped_and_costs_one_attribute() {
     assert_one_lost(&run, ", limit 2048 MiB");
 }
 
-fn processes_of(program: &Path) -> usize {
-    let same = |entry: &std::fs::DirEntry| {
-        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+/// Folders in `/proc` of the processes of this program.
+fn processes_of(program: &Path) -> Vec<PathBuf> {
+    let same = |path: &PathBuf| {
+        let line = std::fs::read(path.join("cmdline")).unwrap_or_default();
         line.starts_with(program.as_os_str().as_encoded_bytes())
     };
-    std::fs::read_dir("/proc").expect("/proc").flatten().filter(same).count()
+    let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
+    entries.map(|entry| entry.path()).filter(same).collect()
+}
+
+/// Names of the variables in the environment of a process.
+fn variables_of(process: &Path) -> Vec<String> {
+    let bytes = std::fs::read(process.join("environ")).expect("environ");
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    text.split('\0').filter_map(|line| Some(line.split_once('=')?.0.to_owned())).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -232,11 +241,18 @@ async fn cancelling_ends_the_children_at_work() {
     for _ in 0..15 {
         results.recv().await.expect("result");
     }
-    assert!(processes_of(&program) > 0);
+    let processes = processes_of(&program);
+    assert!(!processes.is_empty());
+    assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some(), "the parent has this variable");
+    for process in &processes {
+        let variables = variables_of(process);
+        assert!(variables.iter().any(|name| name == "NIX_CONFIG"));
+        assert!(!variables.iter().any(|name| name.starts_with("CARGO")), "{variables:?}");
+    }
     drop(results);
     let ended = evaluation.await.expect("task");
     assert!(matches!(ended, Err(DiscoverError::Cancelled)));
-    while processes_of(&program) > 0 {
+    while !processes_of(&program).is_empty() {
         tokio::task::yield_now().await;
     }
     assert_eq!(pool.children_idle(), 0);
