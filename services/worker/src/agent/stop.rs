@@ -1,0 +1,43 @@
+//! The end of a worker: drain, abort, report, leave (spec, Worker Stop; reference 1.7).
+
+use std::time::Duration;
+
+use gradient_events::{ServerMessage, WorkerMessage};
+use gradient_log::jetstream::{Live, LiveEvent};
+use tokio::time::Instant;
+
+use super::{Agent, Own};
+
+/// How long reports of stopped jobs are waited for.
+const REPORTS_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl Agent {
+    /// Says that it drains, aborts every running job, waits at most 5 s for their reports, leaves.
+    pub(super) async fn leave(mut self, live: &mut Live) {
+        let deadline = Instant::now() + REPORTS_TIMEOUT;
+        let farewell = async {
+            self.voice.say(WorkerMessage::Draining).await;
+            self.slots.cancel_all();
+            while !self.slots.is_empty() {
+                tokio::select! {
+                    own = self.own.1.recv() => if let Some(Own::Ended(open)) = own {
+                        self.slots.ended(open.assignment);
+                    },
+                    heard = live.next() => if let Some(LiveEvent::Message(ServerMessage::AssignJob { job_id, assignment_id, .. })) = heard {
+                        let reason = Some("worker is draining".to_owned());
+                        let (job, assignment) = (job_id, assignment_id);
+                        self.voice
+                            .say(WorkerMessage::AssignJobResponse { job, assignment, accepted: false, reason })
+                            .await;
+                    },
+                }
+            }
+            self.voice.say(WorkerMessage::Goodbye).await;
+            self.voice.flush().await;
+        };
+        if tokio::time::timeout_at(deadline, farewell).await.is_err() {
+            tracing::warn!("not every job could report its stop; they count as lost");
+        }
+        self.executor.shutdown().await;
+    }
+}

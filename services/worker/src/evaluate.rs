@@ -1,0 +1,102 @@
+//! One evaluation as a job: fetch, open, discover, record (spec, Eval Worker Setup; reference 5.13).
+
+mod fetch;
+mod record;
+
+use std::path::PathBuf;
+
+use gradient_daemon::Pool as Store;
+use gradient_domain::pattern::PatternSet;
+use gradient_events::worker::JobUpdate;
+use gradient_events::{EvaluateJob, FailureKind};
+use gradient_log::jetstream::Queries;
+use gradient_pool::{DiscoverError, Found, Pool};
+use tokio::sync::mpsc;
+
+use crate::cache_client::CacheClient;
+use crate::job::{JobEnd, Running};
+use record::Recorder;
+
+/// Most results that wait to be recorded; the evaluators wait then.
+const FOUND_WAITING_MAX: usize = 1_024;
+
+/// What evaluations work with.
+#[derive(Clone)]
+pub struct Evaluator {
+    /// Evaluator subprocesses.
+    pub pool: Pool,
+    /// The local store.
+    pub store: Store,
+    /// Where `/nix/store` of the local store really is, for reading `.drv` files.
+    pub store_dir: PathBuf,
+    /// How Nix names the local store.
+    pub store_uri: String,
+    /// The nix binary.
+    pub nix: PathBuf,
+    /// Folder for fetcher caches.
+    pub cache_home: PathBuf,
+    /// The cache service.
+    pub cache: CacheClient,
+    /// Asks the scheduler what it knows.
+    pub queries: Queries,
+}
+
+impl Evaluator {
+    /// Runs an evaluation to its end.
+    pub async fn run(&self, running: &Running, job: &EvaluateJob) -> JobEnd {
+        let patterns = match PatternSet::from_texts(&job.patterns) {
+            Ok(patterns) => patterns,
+            Err(error) => return JobEnd::failed(FailureKind::Permanent, error.to_string()),
+        };
+        running.update(JobUpdate::Fetching).await;
+        let fetched = match self.fetch(&job.flake).await {
+            Ok(fetched) => fetched,
+            Err(end) => return end,
+        };
+        let locked_url = fetched.locked_url.clone();
+        let flake_source = fetched.source;
+        running.update(JobUpdate::FetchResult { flake_source, locked_url }).await;
+        running.update(JobUpdate::EvaluatingFlake).await;
+        self.discover(running, &fetched.locked_url, &patterns).await
+    }
+
+    async fn discover(&self, running: &Running, locked_url: &str, patterns: &PatternSet) -> JobEnd {
+        let (sink, mut found) = mpsc::channel::<Found>(FOUND_WAITING_MAX);
+        let mut recorder = Recorder::new(self, running);
+        let record = async {
+            while let Some(first) = found.recv().await {
+                if let Err(end) = recorder.take(first).await {
+                    return Err(end);
+                }
+                while let Ok(next) = found.try_recv() {
+                    recorder.take(next).await?;
+                }
+                recorder.flush().await?;
+            }
+            Ok(())
+        };
+        let discover = self.pool.discover(locked_url, patterns, sink);
+        let (discovered, recorded) = tokio::join!(discover, record);
+        if let Err(end) = recorded {
+            return end;
+        }
+        match discovered {
+            Ok(summary) => {
+                tracing::info!(job = %running.job, attributes = summary.attributes, errors = summary.errors,
+                    wall_ms = u64::try_from(summary.wall.as_millis()).unwrap_or(u64::MAX), "discovery is over");
+                JobEnd::Completed
+            }
+            Err(error @ DiscoverError::Flake { .. }) => {
+                JobEnd::failed(FailureKind::Permanent, error.to_string())
+            }
+            Err(
+                error @ (DiscoverError::Spawn(_)
+                | DiscoverError::Protocol { .. }
+                | DiscoverError::Cancelled),
+            ) => {
+                let chain = anyhow::Error::from(error);
+                JobEnd::failed(FailureKind::Transient, format!("{chain:#}"))
+            }
+        }
+    }
+}
