@@ -1,76 +1,18 @@
 //! The union over all shards equals a walk in one process, for every pool; and patterns read back.
 
+mod made_up;
+
 use std::collections::{BTreeMap, BTreeSet};
 
+use gradient_domain::AttrPath;
 use gradient_domain::pattern::{Pattern, PatternSet, Segment};
-use gradient_domain::{AttrPath, StorePath};
 use gradient_ipc::discovery::{Crash, Discovery, Merge, Work};
 use gradient_ipc::message::ListOk;
 use gradient_ipc::shard::Shard;
-use gradient_ipc::tree::{AttrError, AttrTree, NodeKind};
+use gradient_ipc::tree::AttrError;
 use gradient_ipc::walker;
+use made_up::{Tree, Value};
 use proptest::prelude::*;
-
-/// A made-up value.
-#[derive(Clone, Debug)]
-enum Value {
-    Set(BTreeMap<String, Value>),
-    Opaque(BTreeMap<String, Value>),
-    Derivation(BTreeMap<String, Value>),
-    BrokenDerivation,
-    Plain,
-    Throws,
-}
-
-struct Tree<'a> {
-    root: &'a Value,
-}
-
-impl<'a> AttrTree for Tree<'a> {
-    type Node = &'a Value;
-
-    fn root(&mut self) -> Result<&'a Value, String> {
-        Ok(self.root)
-    }
-
-    fn kind(&mut self, node: &&'a Value) -> Result<NodeKind, String> {
-        match node {
-            Value::Set(_) => Ok(NodeKind::Set),
-            Value::Opaque(_) => Ok(NodeKind::Opaque),
-            Value::Derivation(_) | Value::BrokenDerivation => Ok(NodeKind::Derivation),
-            Value::Plain => Ok(NodeKind::Value("an integer")),
-            Value::Throws => Err("boom".into()),
-        }
-    }
-
-    fn names(&mut self, node: &&'a Value) -> Result<Vec<String>, String> {
-        Ok(children(node).map(|set| set.keys().cloned().collect()).unwrap_or_default())
-    }
-
-    fn child(&mut self, node: &&'a Value, name: &str) -> Result<Option<&'a Value>, String> {
-        match children(node).and_then(|set| set.get(name)) {
-            Some(Value::Throws) => Err("boom".into()),
-            child => Ok(child),
-        }
-    }
-
-    fn drv_path(&mut self, node: &&'a Value) -> Result<StorePath, String> {
-        match node {
-            Value::Derivation(_) => {
-                let base_name = format!("{}-x.drv", "0".repeat(32));
-                Ok(StorePath::from_base_name(&base_name).expect("valid"))
-            }
-            _ => Err("broken".into()),
-        }
-    }
-}
-
-fn children(value: &Value) -> Option<&BTreeMap<String, Value>> {
-    match value {
-        Value::Set(set) | Value::Opaque(set) | Value::Derivation(set) => Some(set),
-        Value::BrokenDerivation | Value::Plain | Value::Throws => None,
-    }
-}
 
 type Outcome = (BTreeSet<AttrPath>, BTreeSet<AttrError>);
 
@@ -100,7 +42,7 @@ fn one_process(root: &Value, set: &PatternSet) -> Outcome {
     let whole = |pattern: &Pattern| Shard { pattern: pattern.segments.clone(), only: None };
     let mut shards: Vec<_> = set.includes.iter().map(whole).collect();
     while let Some(shard) = shards.pop() {
-        let found = walker::list(&mut Tree { root }, &shard, &excludes).expect("root");
+        let found = walker::list(&mut Tree::new(root), &shard, &excludes).expect("root");
         take(&mut merge, &mut outcome, &found);
         shards.extend(found.deferred);
     }
@@ -125,13 +67,13 @@ fn sharded(root: &Value, set: &PatternSet, pool: usize, crash_every: usize) -> O
         }
         match &call.work {
             Work::Plan(patterns) => {
-                let planned = walker::plan(&mut Tree { root }, patterns).expect("root");
+                let planned = walker::plan(&mut Tree::new(root), patterns).expect("root");
                 let errors = ListOk { errors: planned.errors, ..ListOk::default() };
                 take(&mut merge, &mut outcome, &errors);
                 discovery.add_shards(planned.shards);
             }
             Work::List(shard) => {
-                let found = walker::list(&mut Tree { root }, shard, &excludes).expect("root");
+                let found = walker::list(&mut Tree::new(root), shard, &excludes).expect("root");
                 take(&mut merge, &mut outcome, &found);
                 discovery.add_shards(found.deferred);
             }

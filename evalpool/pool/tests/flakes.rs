@@ -1,10 +1,12 @@
 //! Flakes that others stumbled over, on a real Nix, with one subprocess and with three.
 
 mod common;
+mod host;
 
-use common::{NixHost, Run, attributes, discover, errors, warnings};
+use common::{Run, attributes, discover, errors};
 use gradient_domain::pattern::PatternSet;
 use gradient_pool::{DiscoverError, Found, Pool};
+use host::NixHost;
 
 const CHILD: &str = env!("CARGO_BIN_EXE_gradient-eval-child");
 const PACKAGES: &str = "packages.x86_64-linux.*";
@@ -37,6 +39,15 @@ async fn both(host: &NixHost, flake: &str, patterns: &str) -> Run {
         }
     }
     second
+}
+
+/// The warnings.
+fn warnings(found: &[Found]) -> Vec<String> {
+    let line = |result: &Found| match result {
+        Found::Warning(text) => Some(text.clone()),
+        Found::Attribute { .. } | Found::Error { .. } => None,
+    };
+    found.iter().filter_map(line).collect()
 }
 
 /// How much memory a crashed child had is the one thing that differs between runs.
