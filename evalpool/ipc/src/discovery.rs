@@ -3,6 +3,7 @@
 //! or a test.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::hash::Hasher;
 
 use gradient_domain::AttrPath;
 use gradient_domain::pattern::Segment;
@@ -99,6 +100,10 @@ impl Discovery {
                 let one = |pattern| Call::first(Work::Plan(vec![pattern]));
                 self.queue.extend(patterns.into_iter().map(one));
             }
+            // What took too long would take as long again in every smaller batch it is in.
+            Work::List(shard) if shard.only.is_some() && crash.timed_out => {
+                self.add_shards(shard.into_singles());
+            }
             Work::List(shard) if shard.only.is_some() => self.add_shards(vec![shard]),
             Work::List(shard) => {
                 // An open shard is split at its next wildcard, so that its parts crash alone.
@@ -122,13 +127,23 @@ fn crash_message(crash: &Crash) -> String {
     }
 }
 
+/// Most warnings that one evaluation tells.
+pub const WARNINGS_MAX: usize = 1_000;
+
+fn digest(text: &str) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    hasher.write(text.as_bytes());
+    hasher.finish()
+}
+
 /// Tells results that are new from repeats, which overlapping patterns and retries bring.
 #[derive(Debug, Default)]
 pub struct Merge {
     excludes: BTreeSet<AttrPath>,
     attributes: BTreeSet<AttrPath>,
-    errors: BTreeSet<AttrError>,
-    warnings: BTreeSet<String>,
+    /// Paths and digests: the texts themselves may be many and long.
+    errors: BTreeSet<(AttrPath, u64)>,
+    warnings: BTreeSet<u64>,
 }
 
 impl Merge {
@@ -145,17 +160,18 @@ impl Merge {
 
     /// Whether this error was not reported yet.
     pub fn is_new_error(&mut self, error: &AttrError) -> bool {
-        !self.excludes.contains(&error.attr) && self.errors.insert(error.clone())
+        !self.excludes.contains(&error.attr)
+            && self.errors.insert((error.attr.clone(), digest(&error.message)))
     }
 
-    /// Whether this warning was not reported yet.
+    /// Whether this warning was not reported yet; never after [`WARNINGS_MAX`] of them.
     pub fn is_new_warning(&mut self, warning: &str) -> bool {
-        self.warnings.insert(warning.to_owned())
+        self.warnings.len() < WARNINGS_MAX && self.warnings.insert(digest(warning))
     }
 
     /// Every path that something was reported about.
     pub fn paths(&self) -> impl Iterator<Item = &AttrPath> {
-        self.attributes.iter().chain(self.errors.iter().map(|error| &error.attr))
+        self.attributes.iter().chain(self.errors.iter().map(|(attr, _)| attr))
     }
 }
 
@@ -220,6 +236,21 @@ mod tests {
         let error = discovery.crashed(call, &timeout).expect("error");
         assert_eq!(error.message, "evaluation of this attribute took too long: time limit of 5 s");
         assert!(discovery.next_call().is_none());
+    }
+
+    #[test]
+    fn a_batch_over_its_time_comes_back_name_by_name() {
+        let mut discovery = Discovery::new(1, Vec::new());
+        discovery.next_call();
+        discovery.add_shards(vec![Shard::of_set(&["a"].into_iter().collect(), names(200))]);
+        let call = discovery.next_call().expect("call");
+        let Work::List(shard) = call.work.clone() else { panic!("no plan expected") };
+        let len = shard.only.expect("names").len();
+        let rest = std::iter::from_fn(|| discovery.next_call()).count();
+        let timeout = Crash { cause: "time limit of 5 s".into(), timed_out: true };
+        assert_eq!(discovery.crashed(call, &timeout), None);
+        assert_eq!(std::iter::from_fn(|| discovery.next_call()).count(), len);
+        assert!(len > 1 && rest > 1);
     }
 
     #[test]

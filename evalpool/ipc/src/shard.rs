@@ -52,6 +52,14 @@ impl Shard {
         }
     }
 
+    /// This shard in batches of one name each.
+    #[must_use]
+    pub fn into_singles(self) -> Vec<Shard> {
+        // A pool as large as the shard has names gets batches of one.
+        let pool = self.only.as_ref().map_or(1, Vec::len);
+        self.into_batches(pool)
+    }
+
     /// This shard in batches for a pool of so many subprocesses.
     #[must_use]
     pub fn into_batches(self, pool: usize) -> Vec<Shard> {
@@ -104,6 +112,14 @@ mod tests {
         assert!(batches.len() > 2);
         let listed: Vec<_> = batches.into_iter().filter_map(|batch| batch.only).flatten().collect();
         assert_eq!(listed, names);
+    }
+
+    #[test]
+    fn singles_are_single() {
+        let names: Vec<String> = (0..300).map(|n| format!("p{n}")).collect();
+        let singles = Shard::of_set(&["a"].into_iter().collect(), names).into_singles();
+        assert_eq!(singles.len(), 300);
+        assert!(singles.iter().all(|single| single.single().is_some()));
     }
 
     #[test]

@@ -442,6 +442,44 @@ async fn the_driver_speaks_json() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_warm_child_opens_a_flake_once() {
+    let host = NixHost::start();
+    let flake = |name: &str| {
+        let text = format!(
+            r#"{{ outputs = {{ self }}: builtins.warn "opened {name}" {{ packages.x86_64-linux.p = derivation {{
+              name = "p"; system = "x86_64-linux"; builder = "/bin/sh"; }}; }}; }}"#
+        );
+        host.flake(name, &text)
+    };
+    let (one, two) = (flake("one"), flake("two"));
+    let list = |flake: &str| {
+        format!(r#"{{"op":"list","repository":"{flake}","wildcards":["packages.x86_64-linux.p"]}}"#)
+    };
+    let requests = [list(&one), list(&one), list(&two), list(&one)].join("\n");
+    let mut output = Vec::new();
+    let settings = host.settings(CHILD, 1);
+    gradient_pool::driver::run_lines(&requests, settings, &mut output).await.expect("driver");
+    let opened: Vec<_> = String::from_utf8(output)
+        .expect("text")
+        .lines()
+        .map(|line| {
+            let response: serde_json::Value = serde_json::from_str(line).expect("json");
+            assert_eq!(response["items"].as_array().map(Vec::len), Some(1), "{line}");
+            response["warnings"][0].as_str().unwrap_or("still open").to_owned()
+        })
+        .collect();
+    assert_eq!(
+        opened,
+        [
+            "evaluation warning: opened one",
+            "still open",
+            "evaluation warning: opened two",
+            "evaluation warning: opened one",
+        ]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_busy_evaluator_is_ended_by_the_time_limit_and_by_cancelling() {
     let host = NixHost::start();
     let text = r#"{ outputs = { self }: let
