@@ -156,10 +156,7 @@ fn encode_derivation(
         .bytes(&derivation.builder)
         .list(&derivation.args)
         .number(derivation.env.len() as u64);
-    derivation
-        .env
-        .iter()
-        .fold(to, |to, (name, value)| to.bytes(name).bytes(value))
+    derivation.env.iter().fold(to, |to, (name, value)| to.bytes(name).bytes(value))
 }
 
 impl Connection {
@@ -181,9 +178,8 @@ impl Connection {
         let request = Encoder::operation(BUILD_DERIVATION).path(path);
         let request = encode_derivation(request, derivation, inputs).number(MODE_NORMAL);
         self.begin(OPERATION, request, log).await?;
-        let result = BuildResult::decode(&mut self.from, self.version)
-            .await
-            .map_err(during(OPERATION))?;
+        let result =
+            BuildResult::decode(&mut self.from, self.version).await.map_err(during(OPERATION))?;
         self.end();
         Ok(result)
     }
@@ -201,25 +197,16 @@ impl Connection {
         const OPERATION: &str = "build paths with results";
         let lost = during(OPERATION);
         let wanted = [format!("{path}!*")];
-        let request = Encoder::operation(BUILD_PATHS_WITH_RESULTS)
-            .list(&wanted)
-            .number(MODE_NORMAL);
+        let request =
+            Encoder::operation(BUILD_PATHS_WITH_RESULTS).list(&wanted).number(MODE_NORMAL);
         self.begin(OPERATION, request, log).await?;
-        let results = self
-            .from
-            .length("build results", wanted.len() as u64)
-            .await
-            .map_err(&lost)?;
+        let results =
+            self.from.length("build results", wanted.len() as u64).await.map_err(&lost)?;
         if results == 0 {
             return Err(lost(WireError::invalid("build results", "there are none")));
         }
-        self.from
-            .bytes("derived path", PATH_LEN_MAX)
-            .await
-            .map_err(&lost)?;
-        let result = BuildResult::decode(&mut self.from, self.version)
-            .await
-            .map_err(&lost)?;
+        self.from.bytes("derived path", PATH_LEN_MAX).await.map_err(&lost)?;
+        let result = BuildResult::decode(&mut self.from, self.version).await.map_err(&lost)?;
         self.end();
         Ok(result)
     }
@@ -263,9 +250,7 @@ mod tests {
         let new = new.number(1).bytes(b"sha256:00!out").bytes(b"{}").finish();
         for (bytes, version, cpu) in [(old, 0x123, None), (new, 0x125, Some(77))] {
             let mut from = Decoder(bytes.as_slice());
-            let result = BuildResult::decode(&mut from, version)
-                .await
-                .expect("reads");
+            let result = BuildResult::decode(&mut from, version).await.expect("reads");
             assert!(from.0.is_empty());
             assert_eq!(result.status, BuildStatus::PermanentFailure);
             assert_eq!(result.message, "no");

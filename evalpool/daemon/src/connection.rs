@@ -57,10 +57,7 @@ impl Connection {
     pub async fn open(socket: &Path, options: &ClientOptions) -> Result<Self, Error> {
         let stream = UnixStream::connect(socket)
             .await
-            .map_err(|source| Error::Connect {
-                socket: socket.to_owned(),
-                source,
-            })?;
+            .map_err(|source| Error::Connect { socket: socket.to_owned(), source })?;
         let (from, to) = stream.into_split();
         Self::over(from, to, options).await
     }
@@ -105,11 +102,7 @@ impl Connection {
         self.version = version.min(PROTOCOL_VERSION);
         let rest = Encoder::default().number(0).number(0); // no CPU affinity, no reserve
         self.send(&rest.finish()).await.map_err(&lost)?;
-        self.nix_version = self
-            .from
-            .text("version", TEXT_LEN_MAX)
-            .await
-            .map_err(&lost)?;
+        self.nix_version = self.from.text("version", TEXT_LEN_MAX).await.map_err(&lost)?;
         self.trust = match self.from.number().await.map_err(&lost)? {
             1 => Trust::Trusted,
             2 => Trust::NotTrusted,
@@ -177,9 +170,7 @@ impl Connection {
         log: &mut (dyn FnMut(LogEvent) + Send),
     ) -> Result<(), Error> {
         self.interrupt(operation)?;
-        self.send(&request.finish())
-            .await
-            .map_err(during(operation))?;
+        self.send(&request.finish()).await.map_err(during(operation))?;
         self.messages(operation, log).await
     }
 

@@ -71,9 +71,7 @@ pub(crate) async fn read<R: AsyncRead + Unpin>(
         LAST => Ok(Message::Last),
         NEXT => {
             let text = from.text("message", TEXT_LEN_MAX).await?;
-            Ok(Message::Log(LogEvent::Message(
-                strip_colours(&text).trim_end().to_owned(),
-            )))
+            Ok(Message::Log(LogEvent::Message(strip_colours(&text).trim_end().to_owned())))
         }
         ERROR => read_error(from).await,
         START_ACTIVITY => {
@@ -95,9 +93,9 @@ pub(crate) async fn read<R: AsyncRead + Unpin>(
             let first = fields(from).await?.into_iter().next();
             Ok(match (kind, first) {
                 (BUILD_LOG_LINE, Some(Field::Text(line))) => Message::Log(LogEvent::Line(line)),
-                (SET_PHASE, Some(Field::Text(phase))) => Message::Log(LogEvent::Phase(
-                    String::from_utf8_lossy(&phase).into_owned(),
-                )),
+                (SET_PHASE, Some(Field::Text(phase))) => {
+                    Message::Log(LogEvent::Phase(String::from_utf8_lossy(&phase).into_owned()))
+                }
                 (_, Some(Field::Number | Field::Text(_)) | None) => Message::Ignored,
             })
         }
@@ -117,12 +115,7 @@ async fn read_error<R: AsyncRead + Unpin>(from: &mut Decoder<R>) -> Result<Messa
     }
     let text = strip_colours(&text);
     let text = text.trim();
-    Ok(Message::Error(
-        text.strip_prefix("error:")
-            .unwrap_or(text)
-            .trim_start()
-            .to_owned(),
-    ))
+    Ok(Message::Error(text.strip_prefix("error:").unwrap_or(text).trim_start().to_owned()))
 }
 
 #[cfg(test)]
@@ -180,10 +173,7 @@ mod tests {
             (line, Message::Log(LogEvent::Line(b"hello \xff".to_vec()))),
             (progress, Message::Ignored),
             (start, Message::Ignored),
-            (
-                Encoder::operation(STOP_ACTIVITY).number(1),
-                Message::Ignored,
-            ),
+            (Encoder::operation(STOP_ACTIVITY).number(1), Message::Ignored),
             (error, Message::Error("it broke".into())),
         ];
         for (encoded, expected) in rows {

@@ -36,12 +36,7 @@ pub struct ParseNarInfoError(String);
 #[must_use]
 pub fn fingerprint(path: &StorePath, info: &PathInfo) -> String {
     let references: Vec<String> = info.references.iter().map(ToString::to_string).collect();
-    format!(
-        "1;{path};{};{};{}",
-        info.nar_hash_text(),
-        info.nar_size,
-        references.join(",")
-    )
+    format!("1;{path};{};{};{}", info.nar_hash_text(), info.nar_size, references.join(","))
 }
 
 impl NarInfo {
@@ -101,10 +96,8 @@ impl Fields {
             "NarHash" => self.nar_hash = Some(hash()?),
             "NarSize" => self.nar_size = Some(number()?),
             "References" => {
-                self.references = value
-                    .split_ascii_whitespace()
-                    .map(base_name)
-                    .collect::<Result<_, _>>()?;
+                self.references =
+                    value.split_ascii_whitespace().map(base_name).collect::<Result<_, _>>()?;
             }
             "Deriver" if value != "unknown-deriver" => self.deriver = Some(base_name(value)?),
             "Sig" => {
@@ -144,20 +137,11 @@ impl fmt::Display for NarInfo {
         writeln!(f, "StorePath: {}", self.path)?;
         writeln!(f, "URL: {}", self.url)?;
         writeln!(f, "Compression: {}", self.compression)?;
-        writeln!(
-            f,
-            "FileHash: sha256:{}",
-            nix_base32::encode(&self.file_hash)
-        )?;
+        writeln!(f, "FileHash: sha256:{}", nix_base32::encode(&self.file_hash))?;
         writeln!(f, "FileSize: {}", self.file_size)?;
         writeln!(f, "NarHash: {}", self.info.nar_hash_text())?;
         writeln!(f, "NarSize: {}", self.info.nar_size)?;
-        let references: Vec<&str> = self
-            .info
-            .references
-            .iter()
-            .map(StorePath::base_name)
-            .collect();
+        let references: Vec<&str> = self.info.references.iter().map(StorePath::base_name).collect();
         writeln!(f, "References: {}", references.join(" "))?;
         if let Some(deriver) = &self.info.deriver {
             writeln!(f, "Deriver: {}", deriver.base_name())?;
@@ -210,13 +194,8 @@ mod tests {
                 "1;/nix/store/{HASH}-a;sha256:{hash};9;/nix/store/{HASH}-a,/nix/store/{HASH}-b"
             )
         );
-        let bare = NarInfo {
-            info: PathInfo {
-                references: BTreeSet::new(),
-                ..narinfo.info
-            },
-            ..narinfo
-        };
+        let bare =
+            NarInfo { info: PathInfo { references: BTreeSet::new(), ..narinfo.info }, ..narinfo };
         assert_eq!(NarInfo::parse(&bare.to_string()), Ok(bare));
     }
 
@@ -224,19 +203,12 @@ mod tests {
     fn missing_and_wrong_fields_are_refused() {
         let text = sample().to_string();
         for key in ["StorePath", "URL", "NarHash", "NarSize", "FileHash"] {
-            let without: String = text
-                .lines()
-                .filter(|l| !l.starts_with(key))
-                .map(|l| format!("{l}\n"))
-                .collect();
+            let without: String =
+                text.lines().filter(|l| !l.starts_with(key)).map(|l| format!("{l}\n")).collect();
             let error = NarInfo::parse(&without).expect_err(key);
             assert!(error.to_string().contains(key), "{error}");
         }
-        for (from, to) in [
-            ("NarSize: 9", "NarSize: -9"),
-            (": zstd", "zstd"),
-            ("-b", "/b"),
-        ] {
+        for (from, to) in [("NarSize: 9", "NarSize: -9"), (": zstd", "zstd"), ("-b", "/b")] {
             assert!(NarInfo::parse(&text.replace(from, to)).is_err(), "{to}");
         }
     }

@@ -59,16 +59,13 @@ impl Pool {
         Ok(self.lend(connection, permit))
     }
 
-    /// A connection of one's own with other options, counted by the pool but not kept.
+    /// A connection of one's own with other options. It is neither counted nor kept: who holds one
+    /// while others wait for the pool cannot block them.
     ///
     /// # Errors
     /// If it cannot be opened.
-    pub async fn dedicated(&self, options: &ClientOptions) -> Result<PooledConnection, Error> {
-        let permit = self.permit().await;
-        let connection = Connection::open(&self.shared.socket, options).await?;
-        let mut lent = self.lend(connection, permit);
-        lent.is_kept = false;
-        Ok(lent)
+    pub async fn dedicated(&self, options: &ClientOptions) -> Result<Connection, Error> {
+        Connection::open(&self.shared.socket, options).await
     }
 
     /// Closes the idle connections, for instance because the daemon was restarted.
@@ -84,19 +81,11 @@ impl Pool {
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
-        self.shared
-            .idle
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lend(&self, connection: Connection, permit: OwnedSemaphorePermit) -> PooledConnection {
-        PooledConnection {
-            connection: Some(connection),
-            pool: self.clone(),
-            is_kept: true,
-            _permit: permit,
-        }
+        PooledConnection { connection: Some(connection), pool: self.clone(), _permit: permit }
     }
 }
 
@@ -106,7 +95,6 @@ impl Pool {
 pub struct PooledConnection {
     connection: Option<Connection>,
     pool: Pool,
-    is_kept: bool,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -127,7 +115,7 @@ impl DerefMut for PooledConnection {
 impl Drop for PooledConnection {
     fn drop(&mut self) {
         let connection = self.connection.take();
-        if let Some(connection) = connection.filter(|c| self.is_kept && c.is_clean()) {
+        if let Some(connection) = connection.filter(Connection::is_clean) {
             self.pool.idle().push(connection);
         }
     }

@@ -57,9 +57,7 @@ impl Connection {
         if paths.is_empty() {
             return Ok(BTreeSet::new());
         }
-        let request = Encoder::operation(QUERY_VALID_PATHS)
-            .paths(paths)
-            .flag(false);
+        let request = Encoder::operation(QUERY_VALID_PATHS).paths(paths).flag(false);
         self.begin(OPERATION, request, &mut |_| {}).await?;
         let valid = self.from.paths().await.map_err(during(OPERATION))?;
         self.end();

@@ -31,19 +31,12 @@ fn parse<const N: usize>(
     text: &str,
 ) -> Result<(String, [u8; N]), ParseKeyError> {
     let fault = |reason| ParseKeyError { kind, reason };
-    let (name, key) = text
-        .trim()
-        .split_once(':')
-        .ok_or(fault("it has no colon"))?;
+    let (name, key) = text.trim().split_once(':').ok_or(fault("it has no colon"))?;
     if let Some(reason) = name_fault(name) {
         return Err(fault(reason));
     }
-    let bytes = STANDARD
-        .decode(key)
-        .map_err(|_| fault("it is not base64"))?;
-    let bytes = bytes
-        .try_into()
-        .map_err(|_| fault("it has the wrong length"))?;
+    let bytes = STANDARD.decode(key).map_err(|_| fault("it is not base64"))?;
+    let bytes = bytes.try_into().map_err(|_| fault("it has the wrong length"))?;
     Ok((name.to_owned(), bytes))
 }
 
@@ -61,14 +54,8 @@ impl SecretKey {
     /// If the name is empty, longer than 128 bytes or holds other than letters, digits and `-._`.
     pub fn from_seed(name: &str, seed: &[u8; 32]) -> Result<Self, ParseKeyError> {
         match name_fault(name) {
-            Some(reason) => Err(ParseKeyError {
-                kind: "secret",
-                reason,
-            }),
-            None => Ok(SecretKey {
-                name: name.to_owned(),
-                key: SigningKey::from_bytes(seed),
-            }),
+            Some(reason) => Err(ParseKeyError { kind: "secret", reason }),
+            None => Ok(SecretKey { name: name.to_owned(), key: SigningKey::from_bytes(seed) }),
         }
     }
 
@@ -80,30 +67,22 @@ impl SecretKey {
         let (name, bytes) = parse::<64>("secret", text)?;
         match SigningKey::from_keypair_bytes(&bytes) {
             Ok(key) => Ok(SecretKey { name, key }),
-            Err(_) => Err(ParseKeyError {
-                kind: "secret",
-                reason: "its halves do not belong together",
-            }),
+            Err(_) => {
+                Err(ParseKeyError { kind: "secret", reason: "its halves do not belong together" })
+            }
         }
     }
 
     /// The text of the key. Whoever has it can sign.
     #[must_use]
     pub fn expose(&self) -> String {
-        format!(
-            "{}:{}",
-            self.name,
-            STANDARD.encode(self.key.to_keypair_bytes())
-        )
+        format!("{}:{}", self.name, STANDARD.encode(self.key.to_keypair_bytes()))
     }
 
     /// The key that verifies.
     #[must_use]
     pub fn public(&self) -> PublicKey {
-        PublicKey {
-            name: self.name.clone(),
-            key: self.key.verifying_key(),
-        }
+        PublicKey { name: self.name.clone(), key: self.key.verifying_key() }
     }
 
     /// Signs a fingerprint: `name:base64`.
@@ -136,10 +115,7 @@ impl PublicKey {
         let (name, bytes) = parse::<32>("public", text)?;
         match VerifyingKey::from_bytes(&bytes) {
             Ok(key) => Ok(PublicKey { name, key }),
-            Err(_) => Err(ParseKeyError {
-                kind: "public",
-                reason: "it is no point of the curve",
-            }),
+            Err(_) => Err(ParseKeyError { kind: "public", reason: "it is no point of the curve" }),
         }
     }
 
@@ -155,11 +131,7 @@ impl PublicKey {
                 return false;
             };
             let signature = Signature::from_bytes(&bytes);
-            name == self.name
-                && self
-                    .key
-                    .verify_strict(fingerprint.as_bytes(), &signature)
-                    .is_ok()
+            name == self.name && self.key.verify_strict(fingerprint.as_bytes(), &signature).is_ok()
         })
     }
 }

@@ -25,9 +25,7 @@ fn make(kind: &str, hash: &[u8; 32], name: &str) -> Result<StorePath, ParseStore
 }
 
 fn with_references(kind: &str, references: &BTreeSet<StorePath>) -> String {
-    references
-        .iter()
-        .fold(kind.to_owned(), |kind, path| format!("{kind}:{path}"))
+    references.iter().fold(kind.to_owned(), |kind, path| format!("{kind}:{path}"))
 }
 
 /// Path of a source tree: content address `fixed:r:sha256` over the SHA-256 of its NAR.

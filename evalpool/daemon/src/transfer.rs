@@ -40,9 +40,7 @@ async fn send_frames(
             }
         }
         frame[..8].copy_from_slice(&(filled as u64).to_le_bytes());
-        to.write_all(&frame[..8 + filled])
-            .await
-            .map_err(FeedError::Wire)?;
+        to.write_all(&frame[..8 + filled]).await.map_err(FeedError::Wire)?;
         if filled == 0 {
             return to.flush().await.map_err(FeedError::Wire);
         }
@@ -74,10 +72,7 @@ impl Connection {
             .flag(false); // do not check signatures
         self.send(&request.finish()).await.map_err(&lost)?;
         match self.feed(OPERATION, source).await? {
-            Some(message) => Err(Error::Refused {
-                operation: OPERATION,
-                message,
-            }),
+            Some(message) => Err(Error::Refused { operation: OPERATION, message }),
             None => {
                 self.end();
                 Ok(())
@@ -119,12 +114,8 @@ impl Connection {
     /// If the daemon refuses or the connection breaks.
     pub async fn nar_from_path(&mut self, path: &StorePath) -> Result<NarStream<'_>, Error> {
         let request = Encoder::operation(NAR_FROM_PATH).path(path);
-        self.begin(NarStream::OPERATION, request, &mut |_| {})
-            .await?;
-        Ok(NarStream {
-            connection: self,
-            parser: Parser::default(),
-        })
+        self.begin(NarStream::OPERATION, request, &mut |_| {}).await?;
+        Ok(NarStream { connection: self, parser: Parser::default() })
     }
 }
 

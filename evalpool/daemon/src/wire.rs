@@ -42,10 +42,7 @@ pub enum WireError {
 
 impl WireError {
     pub(crate) fn invalid(what: &'static str, reason: impl Into<String>) -> Self {
-        WireError::Invalid {
-            what,
-            reason: reason.into(),
-        }
+        WireError::Invalid { what, reason: reason.into() }
     }
 }
 
@@ -85,8 +82,7 @@ impl Encoder {
         let length = bytes.len() as u64;
         self.0.extend_from_slice(&length.to_le_bytes());
         self.0.extend_from_slice(bytes);
-        self.0
-            .extend_from_slice(&[0; 8][..padding(length) as usize]);
+        self.0.extend_from_slice(&[0; 8][..padding(length) as usize]);
         self
     }
 
@@ -162,11 +158,7 @@ impl<R: AsyncRead + Unpin> Decoder<R> {
     pub async fn length(&mut self, what: &'static str, limit: u64) -> Result<u64, WireError> {
         let length = self.number().await?;
         if length > limit {
-            return Err(WireError::TooLong {
-                what,
-                length,
-                limit,
-            });
+            return Err(WireError::TooLong { what, length, limit });
         }
         Ok(length)
     }
@@ -291,10 +283,7 @@ mod tests {
         assert_eq!(decoder.text("t", 8).await.expect("text"), "123");
         assert_eq!(decoder.path().await.expect("path"), path);
         assert_eq!(decoder.optional_path().await.expect("none"), None);
-        assert_eq!(
-            decoder.paths().await.expect("paths"),
-            BTreeSet::from([path])
-        );
+        assert_eq!(decoder.paths().await.expect("paths"), BTreeSet::from([path]));
         assert_eq!(decoder.texts("l").await.expect("texts"), ["x", ""]);
         assert!(decoder.0.is_empty());
     }
@@ -303,14 +292,7 @@ mod tests {
     async fn lengths_padding_and_ends_are_checked() {
         let huge = u64::MAX.to_le_bytes();
         let error = Decoder(&huge[..]).bytes("b", 10).await;
-        assert!(matches!(
-            error,
-            Err(WireError::TooLong {
-                length: u64::MAX,
-                limit: 10,
-                ..
-            })
-        ));
+        assert!(matches!(error, Err(WireError::TooLong { length: u64::MAX, limit: 10, .. })));
         let mut padded = Encoder::default().bytes(b"abc").finish();
         padded[15] = 1;
         let error = Decoder(padded.as_slice()).bytes("b", 10).await;

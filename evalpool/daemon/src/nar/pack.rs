@@ -42,9 +42,7 @@ pub async fn pack_async(
     let mut to = io::BufWriter::with_capacity(CHUNK_BYTES, SyncIoBridge::new(to));
     let task = tokio::task::spawn_blocking(move || {
         pack(&root, &keep, &mut to)?;
-        to.into_inner()
-            .map_err(io::IntoInnerError::into_error)?
-            .shutdown()
+        to.into_inner().map_err(io::IntoInnerError::into_error)?.shutdown()
     });
     task.await.map_err(io::Error::other)?
 }

@@ -131,10 +131,7 @@ enum State {
     Contents { left: u64, padding: u64 },
 }
 
-const LENGTH: State = State::Length {
-    bytes: [0; 8],
-    filled: 0,
-};
+const LENGTH: State = State::Length { bytes: [0; 8], filled: 0 };
 
 /// Reads one archive as its bytes come.
 #[derive(Clone, Debug)]
@@ -190,10 +187,7 @@ impl Parser {
     }
 
     fn fault(&self, reason: impl Into<String>) -> Fault {
-        Fault::Syntax {
-            offset: self.offset,
-            reason: reason.into(),
-        }
+        Fault::Syntax { offset: self.offset, reason: reason.into() }
     }
 
     /// Takes at least one byte of `rest`, which is not empty.
@@ -266,15 +260,10 @@ impl Parser {
             _ => KEYWORD_LEN_MAX,
         };
         if length > limit {
-            return Err(self.fault(format!(
-                "a string of {length} bytes, at most {limit} allowed"
-            )));
+            return Err(self.fault(format!("a string of {length} bytes, at most {limit} allowed")));
         }
         let total = (length + padding(length)) as usize;
-        self.state = State::Text {
-            length: length as usize,
-            total,
-        };
+        self.state = State::Text { length: length as usize, total };
         if total == 0 {
             self.complete(0, sink)?;
         }
@@ -380,10 +369,7 @@ pub(super) mod tests {
     use crate::wire::Encoder;
 
     pub(in crate::nar) fn strings(items: &[&[u8]]) -> Vec<u8> {
-        items
-            .iter()
-            .fold(Encoder::default(), |to, item| to.bytes(item))
-            .finish()
+        items.iter().fold(Encoder::default(), |to, item| to.bytes(item)).finish()
     }
 
     /// A sink that writes down what it is told.
@@ -407,8 +393,7 @@ pub(super) mod tests {
         }
 
         fn symlink(&mut self, target: &[u8]) -> io::Result<()> {
-            self.0
-                .push(format!("-> {}", String::from_utf8_lossy(target)));
+            self.0.push(format!("-> {}", String::from_utf8_lossy(target)));
             Ok(())
         }
 
@@ -528,9 +513,7 @@ pub(super) mod tests {
             ),
         ];
         for (bytes, words) in rows {
-            let error = Parser::default()
-                .feed(&bytes, &mut Ignore)
-                .expect_err(words);
+            let error = Parser::default().feed(&bytes, &mut Ignore).expect_err(words);
             assert!(error.to_string().contains(words), "{error} for {words}");
         }
     }

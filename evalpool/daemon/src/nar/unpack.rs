@@ -20,10 +20,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits {
-            bytes_max: 8 << 30,
-            nodes_max: 2_000_000,
-        }
+        Limits { bytes_max: 8 << 30, nodes_max: 2_000_000 }
     }
 }
 
@@ -42,11 +39,7 @@ impl Unpacker {
     /// Unpacks to `root`; its parent must exist.
     #[must_use]
     pub fn new(root: &Path, limits: Limits) -> Self {
-        Unpacker {
-            path: root.to_owned(),
-            file: None,
-            left: limits,
-        }
+        Unpacker { path: root.to_owned(), file: None, left: limits }
     }
 
     fn count(&mut self, bytes: u64) -> io::Result<()> {
@@ -54,10 +47,7 @@ impl Unpacker {
         let bytes = self.left.bytes_max.checked_sub(bytes);
         match (left, bytes) {
             (Some(nodes_max), Some(bytes_max)) => {
-                self.left = Limits {
-                    bytes_max,
-                    nodes_max,
-                };
+                self.left = Limits { bytes_max, nodes_max };
                 Ok(())
             }
             (None, _) => Err(io::Error::other("the archive holds too many files")),
@@ -136,10 +126,7 @@ impl SingleFile {
     /// Accepts a file of at most `limit` bytes.
     #[must_use]
     pub fn new(limit: u64) -> Self {
-        SingleFile {
-            contents: Vec::new(),
-            limit,
-        }
+        SingleFile { contents: Vec::new(), limit }
     }
 
     /// The contents of the file that `nar` holds.
@@ -221,14 +208,9 @@ mod tests {
         let mut nar = Vec::new();
         pack(&root, &|_| true, &mut nar).expect("packs");
         let try_with = |name: &str, bytes: &[u8], limits| {
-            unpack(bytes, &dir.path().join(name), limits)
-                .expect_err(name)
-                .to_string()
+            unpack(bytes, &dir.path().join(name), limits).expect_err(name).to_string()
         };
-        let few = |bytes_max, nodes_max| Limits {
-            bytes_max,
-            nodes_max,
-        };
+        let few = |bytes_max, nodes_max| Limits { bytes_max, nodes_max };
         assert!(try_with("bytes", &nar, few(199_999, 100)).contains("too many bytes"));
         assert!(try_with("nodes", &nar, few(1 << 20, 5)).contains("too many files"));
         try_with("end", &nar[..nar.len() - 8], Limits::default());

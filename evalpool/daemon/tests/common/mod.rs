@@ -30,10 +30,8 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) async fn start() -> Daemon {
-        let dir = tempfile::Builder::new()
-            .prefix("gd-")
-            .tempdir_in("/tmp")
-            .expect("temporary folder");
+        let dir =
+            tempfile::Builder::new().prefix("gd-").tempdir_in("/tmp").expect("temporary folder");
         let socket = dir.path().join("d.sock");
         let child = Command::new(program("nix-daemon"))
             .arg("--store")
@@ -58,11 +56,7 @@ impl Daemon {
     /// Runs a program of Nix against this store and returns its output.
     pub(crate) fn nix(&self, name: &str, args: &[&str]) -> String {
         let root = self.dir.path().join("root");
-        let store = format!(
-            "unix://{}?root={}",
-            self.pool.socket().display(),
-            root.display()
-        );
+        let store = format!("unix://{}?root={}", self.pool.socket().display(), root.display());
         let output = Command::new(program(name))
             .args(args)
             .args(["--store", &store])
@@ -72,10 +66,7 @@ impl Daemon {
             .expect("Nix starts");
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{name} {args:?}: {errors}");
-        String::from_utf8(output.stdout)
-            .expect("UTF-8")
-            .trim()
-            .to_owned()
+        String::from_utf8(output.stdout).expect("UTF-8").trim().to_owned()
     }
 
     /// Instantiates a derivation named `name` whose builder is this shell script.
@@ -95,9 +86,6 @@ impl Drop for Daemon {
         let _ = self.child.kill();
         let _ = self.child.wait();
         // Paths in a store are read-only; root removes them all the same, others need this.
-        let _ = Command::new("chmod")
-            .args(["-R", "u+w"])
-            .arg(self.dir.path())
-            .status();
+        let _ = Command::new("chmod").args(["-R", "u+w"]).arg(self.dir.path()).status();
     }
 }
