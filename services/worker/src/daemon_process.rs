@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use gradient_daemon::{ClientOptions, Connection, Pool};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -200,11 +200,11 @@ impl DaemonProcess {
         made.map_err(at(&settings.base_dir))?;
         let group = Arc::new(AtomicU32::new(0));
         let restarts = Arc::new(AtomicU32::new(0));
-        let child = spawn(&settings, &group)?;
+        let guarded = spawn(&settings, &group)?;
         let stop = CancellationToken::new();
         let watcher = tokio::spawn(watch_over(
             settings.clone(),
-            child,
+            guarded,
             stop.clone(),
             Arc::clone(&group),
             Arc::clone(&restarts),
@@ -300,7 +300,13 @@ fn check(settings: &DaemonSettings) -> Result<(), DaemonProcessError> {
     Ok(())
 }
 
-fn spawn(settings: &DaemonSettings, group: &AtomicU32) -> Result<Child, DaemonProcessError> {
+/// The guard, and the input whose end it waits for (waiting for a child would close it).
+struct Guarded {
+    child: Child,
+    lifeline: Option<ChildStdin>,
+}
+
+fn spawn(settings: &DaemonSettings, group: &AtomicU32) -> Result<Guarded, DaemonProcessError> {
     let log = settings.base_dir.join("daemon.log");
     let log_file = std::fs::File::create(&log).map_err(at(&log))?;
     let program = settings.nix_bin_dir.join("nix-daemon");
@@ -324,15 +330,16 @@ fn spawn(settings: &DaemonSettings, group: &AtomicU32) -> Result<Child, DaemonPr
         .stderr(log_file)
         .process_group(0)
         .kill_on_drop(true);
-    let child = command.spawn().map_err(at(&program))?;
+    let mut child = command.spawn().map_err(at(&program))?;
     group.store(child.id().unwrap_or(0), Ordering::Relaxed);
-    Ok(child)
+    let lifeline = child.stdin.take();
+    Ok(Guarded { child, lifeline })
 }
 
 /// Waits for the daemon's end, again and again, until it shall stop.
 async fn watch_over(
     settings: DaemonSettings,
-    mut child: Child,
+    mut guarded: Guarded,
     stop: CancellationToken,
     group: Arc<AtomicU32>,
     restarts: Arc<AtomicU32>,
@@ -342,10 +349,10 @@ async fn watch_over(
         let started = Instant::now();
         tokio::select! {
             () = stop.cancelled() => {
-                end(child, group.load(Ordering::Relaxed)).await;
+                end(guarded, group.load(Ordering::Relaxed)).await;
                 return;
             }
-            status = child.wait() => {
+            status = guarded.child.wait() => {
                 let status = status.map_or_else(|e| e.to_string(), |s| s.to_string());
                 tracing::error!(%status, "the Nix daemon died; starting it again");
             }
@@ -354,14 +361,14 @@ async fn watch_over(
         if started.elapsed() > RESTART_PAUSE.1 {
             pause = RESTART_PAUSE.0;
         }
-        child = loop {
+        guarded = loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(pause) => {}
             }
             pause = (pause * 2).min(RESTART_PAUSE.1);
             match spawn(&settings, &group) {
-                Ok(child) => break child,
+                Ok(started) => break started,
                 Err(error) => tracing::error!(%error, "the Nix daemon cannot be started"),
             }
         };
@@ -370,9 +377,10 @@ async fn watch_over(
 }
 
 /// Ends the guard, the daemon and everything they started.
-async fn end(mut child: Child, group: u32) {
+async fn end(guarded: Guarded, group: u32) {
+    let Guarded { mut child, lifeline } = guarded;
     let all = processes::tree(group);
-    drop(child.stdin.take()); // the guard kills its group
+    drop(lifeline); // the guard kills its group
     if tokio::time::timeout(STOP_MAX, child.wait()).await.is_err() {
         tracing::warn!("the Nix daemon's guard did not end; killing it");
     }

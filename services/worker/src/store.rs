@@ -78,12 +78,12 @@ mod tests {
     #[test]
     fn scores_count_what_is_missing() {
         let valid = BTreeSet::from([path("a"), path("out")]);
-        let rows: [(&[(&str, u64)], &[&str], (u32, u64, bool)); 5] = [
-            (&[], &[], (0, 0, false)),
-            (&[("a", 5)], &["out"], (0, 0, true)),
-            (&[("a", 5), ("b", 7), ("c", 0)], &["out", "dev"], (2, 7, false)),
-            (&[("b", u64::MAX), ("c", 1)], &[], (2, u64::MAX, false)),
-            (&[], &["dev"], (0, 0, false)),
+        let rows = [
+            (vec![], vec![], (0, 0, false)),
+            (vec![("a", 5)], vec!["out"], (0, 0, true)),
+            (vec![("a", 5), ("b", 7), ("c", 0)], vec!["out", "dev"], (2, 7, false)),
+            (vec![("b", u64::MAX), ("c", 1)], vec![], (2, u64::MAX, false)),
+            (vec![], vec!["dev"], (0, 0, false)),
         ];
         for (required, outputs, (count, size, present)) in rows {
             let candidate = Candidate {

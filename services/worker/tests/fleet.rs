@@ -14,7 +14,7 @@ const GRAPH: &str = "let dep = mk \"dep\" ''x=0123456789abcdef; for i in 1 2 3 4
     x=$x$x; done; echo $x > $out; for i in 1 2 3; do echo $i$x >> $out; done'' {}; in \
     mk \"top\" ''echo building; read line < ${dep}; echo ${dep} > $out; echo $out >> $out'' {}";
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_graph_is_built_by_machines_that_share_a_cache() {
     let cache = Cache::start().await;
     let a = Machine::start(&cache).await;
@@ -62,7 +62,8 @@ async fn a_graph_is_built_by_machines_that_share_a_cache() {
     let real = c.daemon.root().join(path.trim_start_matches('/'));
     let text = std::fs::read_to_string(real).expect("reads");
     assert_eq!(text, format!("{dep_output}\n{path}\n"));
-    c.nix("nix", &["store", "verify", "--recursive", &path]);
+    let key = cache.client.public_key().to_string();
+    c.nix("nix", &["store", "verify", "--recursive", "--trusted-public-keys", &key, &path]);
 
     // A machine that does not trust the key takes nothing.
     let d = Machine::start_with(&cache, |settings| settings.trusted_public_keys.clear()).await;
@@ -71,7 +72,7 @@ async fn a_graph_is_built_by_machines_that_share_a_cache() {
     assert!(!d.is_valid(&outcome.outputs[0].path).await);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_daemon_that_does_not_trust_us_builds_too() {
     let cache = Cache::start().await;
     let a = Machine::start(&cache).await;
@@ -90,7 +91,7 @@ async fn a_daemon_that_does_not_trust_us_builds_too() {
     assert!(!built.expect("builds").substituted);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_tampered_with_is_refused() {
     let cache = Cache::start().await;
     let a = Machine::start(&cache).await;
@@ -130,7 +131,7 @@ async fn what_was_tampered_with_is_refused() {
     assert_eq!(cache.client.ensure_closure(&b.pool, &wanted, None).await.expect("there").paths, 0);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_builds_that_want_the_same_path_fetch_it_once() {
     let cache = Cache::start().await;
     let a = Machine::start(&cache).await;
@@ -149,7 +150,7 @@ async fn two_builds_that_want_the_same_path_fetch_it_once() {
     assert_eq!(bytes, outcome.outputs[0].nar_size);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upload_needs_a_token() {
     let cache = Cache::start().await;
     let a = Machine::start(&cache).await;

@@ -1,7 +1,7 @@
 //! Private daemons and a cache service in this process. Without Nix the tests fail and say so; they
 //! are never skipped.
 
-#![expect(dead_code, reason = "every test binary uses another part of it")]
+#![allow(dead_code, clippy::allow_attributes, reason = "every test binary uses another part of it")]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
