@@ -4,7 +4,7 @@
 //!
 //! Layer: below the worker and the evaluator pool. Wall: nothing here knows NATS or the C API of
 //! Nix. Protocol version 1.37, so that no feature can ever be negotiated and the layout of every
-//! request is frozen (`docs/nix.md`).
+//! request is frozen.
 
 pub mod build;
 pub mod connection;

@@ -90,7 +90,7 @@ impl Pool {
 }
 
 /// A borrowed connection. It goes back when dropped, unless an operation on it was interrupted:
-/// then it is closed.
+/// then it is closed, and the idle ones with it.
 #[derive(Debug)]
 pub struct PooledConnection {
     connection: Option<Connection>,
@@ -114,9 +114,11 @@ impl DerefMut for PooledConnection {
 
 impl Drop for PooledConnection {
     fn drop(&mut self) {
-        let connection = self.connection.take();
-        if let Some(connection) = connection.filter(Connection::is_clean) {
-            self.pool.idle().push(connection);
+        match self.connection.take() {
+            Some(connection) if connection.is_clean() => self.pool.idle().push(connection),
+            // Perhaps the daemon died, and the idle ones with it; opening anew costs little.
+            Some(_) => self.pool.close_idle(),
+            None => {}
         }
     }
 }

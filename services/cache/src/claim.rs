@@ -157,21 +157,13 @@ mod tests {
         let flat = store_path_of::fixed_output("sha512", &[4; 64], "file").expect("valid");
         let old = store_path_of::fixed_output("sha1", &[5; 20], "file").expect("valid");
         let verified = Ok(Verdict::Verified);
-        let (text_claim, source_claim) = (
-            claim("text:sha256", &[3; 32]),
-            claim("fixed:r:sha256", &[1; 32]),
-        );
+        let (text_claim, source_claim) =
+            (claim("text:sha256", &[3; 32]), claim("fixed:r:sha256", &[1; 32]));
         assert_eq!(verify(&text_claim, &text, [1; 32]), verified);
         assert_eq!(verify(&source_claim, &source, [1; 32]), verified);
-        assert_eq!(
-            verify(&claim("fixed:sha512", &[4; 64]), &flat, [1; 32]),
-            verified
-        );
+        assert_eq!(verify(&claim("fixed:sha512", &[4; 64]), &flat, [1; 32]), verified);
         let unknown = Ok(Verdict::Unverifiable);
-        assert_eq!(
-            verify(&claim("fixed:sha1", &[5; 20]), &old, [1; 32]),
-            unknown
-        );
+        assert_eq!(verify(&claim("fixed:sha1", &[5; 20]), &old, [1; 32]), unknown);
         // Another path, other contents.
         assert!(verify(&text_claim, &source, [1; 32]).is_err());
         assert!(verify(&source_claim, &source, [2; 32]).is_err());
@@ -181,13 +173,7 @@ mod tests {
     #[test]
     fn junk_is_no_claim() {
         let long = nix_base32::encode(&[0; 64]);
-        for junk in [
-            "",
-            "text:",
-            "fixed:sha256:",
-            "text:r:sha256:0",
-            "fixed:blake3:0",
-        ] {
+        for junk in ["", "text:", "fixed:sha256:", "text:r:sha256:0", "fixed:blake3:0"] {
             assert_eq!(Claim::parse(junk), None, "{junk}");
         }
         assert_eq!(Claim::parse(&format!("fixed:sha256:{long}")), None);

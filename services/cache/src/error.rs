@@ -62,10 +62,7 @@ impl Error {
         let mut cause = Some(error);
         while let Some(error) = cause {
             let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
-            if matches!(
-                kind,
-                Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-            ) {
+            if matches!(kind, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)) {
                 return Error::Full(text);
             }
             cause = error.source();
@@ -112,10 +109,7 @@ mod tests {
     fn a_full_disk_is_told_apart() {
         let full = io::Error::from(io::ErrorKind::StorageFull);
         assert!(matches!(Error::storage(&full), Error::Full(_)));
-        let wrapped = object_store::Error::Generic {
-            store: "folder",
-            source: Box::new(full),
-        };
+        let wrapped = object_store::Error::Generic { store: "folder", source: Box::new(full) };
         assert!(matches!(Error::storage(&wrapped), Error::Full(_)));
         let other = io::Error::from(io::ErrorKind::PermissionDenied);
         assert!(matches!(Error::storage(&other), Error::Storage(_)));

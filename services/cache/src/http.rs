@@ -88,10 +88,7 @@ async fn nar(State(state): State<CacheState>, Path(file): Path<String>) -> Resul
     let headers = [
         (header::CONTENT_TYPE, "application/x-nix-nar".to_owned()),
         (header::CONTENT_LENGTH, size.to_string()),
-        (
-            header::CACHE_CONTROL,
-            "immutable, max-age=31536000".to_owned(),
-        ),
+        (header::CACHE_CONTROL, "immutable, max-age=31536000".to_owned()),
     ];
     Ok((headers, body).into_response())
 }

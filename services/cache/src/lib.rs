@@ -3,7 +3,7 @@
 //!
 //! Layer: a service of its own. Wall: it knows nothing of the scheduler. What it stores is verified
 //! before anybody can see it, written once and signed by its own key; text from outside becomes a
-//! store path, a hash or a log id before it names a file (`docs/cache.md`).
+//! store path, a hash or a log id before it names a file.
 
 mod claim;
 mod error;

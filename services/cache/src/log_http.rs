@@ -41,9 +41,7 @@ fn writable(state: &CacheState, id: &str, headers: &HeaderMap) -> Result<Arc<Log
     if let Caller::Assignment(token) = &caller
         && !id.belongs_to(&token.assignment)
     {
-        return Err(Error::Forbidden(
-            "this token is for another assignment's log",
-        ));
+        return Err(Error::Forbidden("this token is for another assignment's log"));
     }
     let log = state.0.logs.log(&id, true)?;
     log.ok_or_else(|| Error::Storage("a log that was made is not there".into()))
@@ -83,12 +81,7 @@ pub(crate) async fn read(
     };
     let progress = log.progress();
     let is_finished = progress.borrow().is_finished;
-    let reader = Reader {
-        log,
-        progress,
-        at: query.offset,
-        follow: query.follow,
-    };
+    let reader = Reader { log, progress, at: query.offset, follow: query.follow };
     let body = Body::from_stream(stream::try_unfold(reader, Reader::next));
     let headers = [
         (header::CONTENT_TYPE, "text/plain; charset=utf-8"),

@@ -72,11 +72,7 @@ pub(crate) struct Log {
 
 impl Logs {
     pub(crate) fn new(dir: PathBuf, size_max: u64) -> Self {
-        Logs {
-            dir,
-            size_max,
-            open: Mutex::default(),
-        }
+        Logs { dir, size_max, open: Mutex::default() }
     }
 
     /// The log with this id; `None` if there is none and none shall be made.
@@ -99,10 +95,7 @@ impl Logs {
             end_marker,
             size_max: self.size_max,
             writing: tokio::sync::Mutex::default(),
-            progress: watch::Sender::new(Progress {
-                length,
-                is_finished,
-            }),
+            progress: watch::Sender::new(Progress { length, is_finished }),
         });
         if open.len() >= OPEN_SWEEP_AT {
             open.retain(|_, log| log.strong_count() > 0);
@@ -122,10 +115,7 @@ impl Log {
     /// none.
     pub(crate) async fn append(&self, offset: u64, bytes: Bytes) -> Result<u64, Error> {
         let _writing = self.writing.lock().await;
-        let Progress {
-            length,
-            is_finished,
-        } = *self.progress.borrow();
+        let Progress { length, is_finished } = *self.progress.borrow();
         if is_finished {
             return Err(Error::Finished);
         }
@@ -135,25 +125,18 @@ impl Log {
         let new_length = length + bytes.len() as u64;
         if new_length > self.size_max {
             let limit = self.size_max;
-            return Err(Error::TooLarge {
-                what: "the log",
-                limit,
-            });
+            return Err(Error::TooLarge { what: "the log", limit });
         }
         let path = self.path.clone();
         blocking(move || append_whole(&path, length, &bytes)).await?;
-        self.progress
-            .send_modify(|progress| progress.length = new_length);
+        self.progress.send_modify(|progress| progress.length = new_length);
         Ok(new_length)
     }
 
     /// Nothing will be added any more. Finishing twice is fine.
     pub(crate) async fn finish(&self) -> Result<u64, Error> {
         let _writing = self.writing.lock().await;
-        let Progress {
-            length,
-            is_finished,
-        } = *self.progress.borrow();
+        let Progress { length, is_finished } = *self.progress.borrow();
         if !is_finished {
             let (path, marker) = (self.path.clone(), self.end_marker.clone());
             blocking(move || {
@@ -161,8 +144,7 @@ impl Log {
                 File::create(marker).map(drop)
             })
             .await?;
-            self.progress
-                .send_modify(|progress| progress.is_finished = true);
+            self.progress.send_modify(|progress| progress.is_finished = true);
         }
         Ok(length)
     }
@@ -226,10 +208,7 @@ mod tests {
         let logs = Logs::new(dir.path().to_owned(), 10);
         assert!(logs.log(&id, false).expect("looks").is_none());
         let log = logs.log(&id, true).expect("makes").expect("made");
-        assert_eq!(
-            log.append(0, Bytes::from("hello")).await.expect("appends"),
-            5
-        );
+        assert_eq!(log.append(0, Bytes::from("hello")).await.expect("appends"), 5);
         let wrong = log.append(0, Bytes::from("hello")).await;
         assert!(matches!(wrong, Err(Error::WrongOffset { length: 5, .. })));
         let large = log.append(5, Bytes::from("world!")).await;
@@ -240,10 +219,7 @@ mod tests {
         let log = logs.log(&id, false).expect("looks").expect("there");
         assert_eq!(log.finish().await.expect("ends"), 5);
         assert_eq!(log.finish().await.expect("ends"), 5);
-        assert!(matches!(
-            log.append(5, Bytes::new()).await,
-            Err(Error::Finished)
-        ));
+        assert!(matches!(log.append(5, Bytes::new()).await, Err(Error::Finished)));
         drop(log);
         let log = logs.log(&id, false).expect("looks").expect("there");
         assert!(log.progress().borrow().is_finished);

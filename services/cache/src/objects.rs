@@ -75,10 +75,7 @@ pub(crate) struct Staged {
 
 impl Staged {
     pub(crate) async fn write(&mut self, bytes: &Bytes) -> Result<(), Error> {
-        self.writer
-            .wait_for_capacity(PARTS_IN_FLIGHT_MAX)
-            .await
-            .map_err(|e| Error::storage(&e))?;
+        self.writer.wait_for_capacity(PARTS_IN_FLIGHT_MAX).await.map_err(|e| Error::storage(&e))?;
         self.writer.put(bytes.clone());
         Ok(())
     }
@@ -101,30 +98,16 @@ impl Objects {
             std::fs::create_dir_all(&staging)?;
             std::fs::create_dir_all(dir.join("nar"))
         };
-        prepare().map_err(|source| OpenError::File {
-            path: dir.to_owned(),
-            source,
-        })?;
+        prepare().map_err(|source| OpenError::File { path: dir.to_owned(), source })?;
         match LocalFileSystem::new_with_prefix(dir) {
-            Ok(store) => Ok(Objects {
-                dir: dir.to_owned(),
-                store,
-                is_synced,
-            }),
-            Err(source) => Err(OpenError::Objects {
-                path: dir.to_owned(),
-                source,
-            }),
+            Ok(store) => Ok(Objects { dir: dir.to_owned(), store, is_synced }),
+            Err(source) => Err(OpenError::Objects { path: dir.to_owned(), source }),
         }
     }
 
     pub(crate) async fn stage(&self) -> Result<Staged, Error> {
         let location = Path::from(format!("{STAGING}/{}", Uuid::new_v4()));
-        let upload = self
-            .store
-            .put_multipart(&location)
-            .await
-            .map_err(|e| Error::storage(&e))?;
+        let upload = self.store.put_multipart(&location).await.map_err(|e| Error::storage(&e))?;
         let writer = WriteMultipart::new(upload);
         Ok(Staged { location, writer })
     }
@@ -137,10 +120,7 @@ impl Objects {
         if self.is_synced {
             self.sync(&staged.location).await?;
         }
-        self.store
-            .rename(&staged.location, &place)
-            .await
-            .map_err(storage)?;
+        self.store.rename(&staged.location, &place).await.map_err(storage)?;
         if self.is_synced {
             self.sync(&Path::from("nar")).await?;
         }

@@ -44,10 +44,7 @@ impl Receiver {
             Ok(decoder)
         });
         match decoder {
-            Ok(decoder) => Ok(Receiver {
-                file: Digest::default(),
-                decoder,
-            }),
+            Ok(decoder) => Ok(Receiver { file: Digest::default(), decoder }),
             Err(error) => Err(Error::storage(&error)),
         }
     }
@@ -66,8 +63,7 @@ impl Receiver {
                 Err(error) => Err(Error::Unverified(format!("not a compressed NAR: {error}"))),
             }
         });
-        task.await
-            .unwrap_or_else(|error| Err(Error::Storage(error.to_string())))
+        task.await.unwrap_or_else(|error| Err(Error::Storage(error.to_string())))
     }
 
     /// All bytes have come.
@@ -193,9 +189,7 @@ mod tests {
     #[tokio::test]
     async fn a_whole_nar_is_measured() {
         let nar = nar(b"hello");
-        let received = receive(nar.len() as u64, compress(&nar))
-            .await
-            .expect("fine");
+        let received = receive(nar.len() as u64, compress(&nar)).await.expect("fine");
         assert_eq!(received.nar_hash, *Sha256::digest(&nar));
         assert_eq!(received.file_size, compress(&nar).len() as u64);
         let (sha256, sha512) = received.file.expect("a plain file");
@@ -220,10 +214,7 @@ mod tests {
             (16, compress(&[b'x'; 16]), "not a compressed NAR"),
         ];
         for (size, compressed, words) in rows {
-            let error = receive(size, compressed)
-                .await
-                .expect_err(words)
-                .to_string();
+            let error = receive(size, compressed).await.expect_err(words).to_string();
             assert!(error.contains(words), "{error} for {words}");
         }
     }

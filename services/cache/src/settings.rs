@@ -165,14 +165,7 @@ impl CacheState {
         make_folder(&log_dir)?;
         let logs = Logs::new(log_dir, settings.log_size_max_bytes);
         let uploads = Semaphore::new(settings.uploads_max.max(1));
-        Ok(CacheState(Arc::new(Inner {
-            settings,
-            key,
-            objects,
-            logs,
-            uploads,
-            _lock: lock,
-        })))
+        Ok(CacheState(Arc::new(Inner { settings, key, objects, logs, uploads, _lock: lock })))
     }
 
     /// The key that verifies what this cache signs: for `trusted-public-keys`.
@@ -205,10 +198,7 @@ fn now_ms() -> u64 {
 }
 
 fn at(path: &Path) -> impl Fn(io::Error) -> OpenError + '_ {
-    move |source| OpenError::File {
-        path: path.to_owned(),
-        source,
-    }
+    move |source| OpenError::File { path: path.to_owned(), source }
 }
 
 fn make_folder(dir: &Path) -> Result<(), OpenError> {
@@ -225,19 +215,14 @@ fn lock(dir: &Path) -> Result<File, OpenError> {
         .map_err(at(&path))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(OpenError::InUse {
-            path: dir.to_owned(),
-        }),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: dir.to_owned() }),
         Err(TryLockError::Error(source)) => Err(at(&path)(source)),
     }
 }
 
 fn signing_key(dir: &Path, name: &str) -> Result<SecretKey, OpenError> {
     let path = dir.join("secret-key");
-    let key_error = |source| OpenError::Key {
-        path: path.clone(),
-        source,
-    };
+    let key_error = |source| OpenError::Key { path: path.clone(), source };
     match std::fs::read_to_string(&path) {
         Ok(text) => return SecretKey::parse(&text).map_err(key_error),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -245,9 +230,7 @@ fn signing_key(dir: &Path, name: &str) -> Result<SecretKey, OpenError> {
     }
     let mut seed = [0; 32];
     let source = Path::new("/dev/urandom");
-    File::open(source)
-        .and_then(|mut random| random.read_exact(&mut seed))
-        .map_err(at(source))?;
+    File::open(source).and_then(|mut random| random.read_exact(&mut seed)).map_err(at(source))?;
     let key = SecretKey::from_seed(name, &seed).map_err(key_error)?;
     write_whole(&path, 0o600, &key.expose())?;
     write_whole(&dir.join("public-key"), 0o644, &key.public().to_string())?;
@@ -300,21 +283,12 @@ mod tests {
         let dir = tempfile::tempdir().expect("temporary folder");
         let mut weak = settings(dir.path());
         weak.secret.pop();
-        assert!(matches!(
-            CacheState::open(weak),
-            Err(OpenError::WeakSecret { .. })
-        ));
+        assert!(matches!(CacheState::open(weak), Err(OpenError::WeakSecret { .. })));
         let mut weak = settings(dir.path());
         weak.cluster_token = Some(String::new());
-        assert!(matches!(
-            CacheState::open(weak),
-            Err(OpenError::WeakSecret { .. })
-        ));
+        assert!(matches!(CacheState::open(weak), Err(OpenError::WeakSecret { .. })));
         let mut named = settings(dir.path());
         named.key_name = "a:b".into();
-        assert!(matches!(
-            CacheState::open(named),
-            Err(OpenError::Key { .. })
-        ));
+        assert!(matches!(CacheState::open(named), Err(OpenError::Key { .. })));
     }
 }

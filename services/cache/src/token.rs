@@ -71,9 +71,7 @@ pub fn verify(secret: &[u8], now_ms: u64, text: &str) -> Result<UploadToken, Tok
     }
     let (payload, tag) = text.split_once('.').ok_or(TokenError::Invalid)?;
     let tag = URL_SAFE_NO_PAD.decode(tag).map_err(invalid)?;
-    mac(secret, payload)
-        .verify_slice(&tag)
-        .map_err(|_| TokenError::Invalid)?;
+    mac(secret, payload).verify_slice(&tag).map_err(|_| TokenError::Invalid)?;
     let json = URL_SAFE_NO_PAD.decode(payload).map_err(invalid)?;
     let token: UploadToken = serde_json::from_slice(&json).map_err(|_| TokenError::Invalid)?;
     match now_ms < token.expires_at_ms {
@@ -112,10 +110,7 @@ mod tests {
     #[test]
     fn a_changed_token_is_not_valid() {
         let text = mint(b"secret", &token());
-        let longer = UploadToken {
-            expires_at_ms: 2_000,
-            ..token()
-        };
+        let longer = UploadToken { expires_at_ms: 2_000, ..token() };
         let (payload, _) = text.split_once('.').expect("a dot");
         let (_, tag) = text.split_once('.').expect("a dot");
         let other = mint(b"wrong", &longer);
@@ -130,11 +125,7 @@ mod tests {
             "x".repeat(TOKEN_LEN_MAX + 1),
         ];
         for text in junk {
-            assert_eq!(
-                verify(b"secret", 0, &text),
-                Err(TokenError::Invalid),
-                "{text}"
-            );
+            assert_eq!(verify(b"secret", 0, &text), Err(TokenError::Invalid), "{text}");
         }
     }
 

@@ -146,15 +146,10 @@ async fn receive_upload(
     let objects = &state.0.objects;
     let limit = state.0.settings.nar_size_max_bytes;
     if announced.nar_size > limit {
-        return Err(Error::TooLarge {
-            what: "the NAR",
-            limit,
-        });
+        return Err(Error::TooLarge { what: "the NAR", limit });
     }
     if matches!(caller, Caller::Cluster) && announced.claim.is_none() {
-        return Err(Error::Forbidden(
-            "this token allows content-addressed paths only",
-        ));
+        return Err(Error::Forbidden("this token allows content-addressed paths only"));
     }
     if let Some(there) = objects.narinfo(&announced.path).await? {
         return Ok((&there, false).into());
@@ -219,10 +214,7 @@ async fn receive(
             Ok(Some(Ok(chunk))) => chunk,
         };
         if receiver.file_size() + chunk.len() as u64 > file_limit {
-            return Err(Error::TooLarge {
-                what: "the compressed NAR",
-                limit: file_limit,
-            });
+            return Err(Error::TooLarge { what: "the compressed NAR", limit: file_limit });
         }
         receiver = receiver.take(chunk.clone()).await?;
         staged.write(&chunk).await?;

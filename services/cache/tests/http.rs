@@ -50,9 +50,7 @@ fn source(contents: &[u8]) -> Source {
 }
 
 fn worker_token(assignment: &str) -> String {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .expect("after 1970");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
     let token = UploadToken {
         job: "build:00000001".into(),
         assignment: assignment.into(),
@@ -73,50 +71,31 @@ impl Service {
         settings.cluster_token = Some(CLUSTER.into());
         settings.nar_size_max_bytes = 1 << 20;
         let state = CacheState::open(settings).expect("opens");
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
-            .await
-            .expect("binds");
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let url = format!("http://{}", listener.local_addr().expect("bound"));
         let app = router(state.clone());
         tokio::spawn(async move { axum::serve(listener, app).await });
         let client = Client::builder().no_proxy().build().expect("client");
-        Service {
-            dir,
-            url,
-            client,
-            state,
-        }
+        Service { dir, url, client, state }
     }
 
     async fn upload(&self, token: &str, name: &str, metadata: &Value, body: Vec<u8>) -> Response {
-        let request = self
-            .client
-            .post(format!("{}/cache/upload/{name}", self.url));
-        let request = request
-            .header(METADATA_HEADER, metadata.to_string())
-            .body(body);
+        let request = self.client.post(format!("{}/cache/upload/{name}", self.url));
+        let request = request.header(METADATA_HEADER, metadata.to_string()).body(body);
         request.bearer_auth(token).send().await.expect("answers")
     }
 
     async fn upload_source(&self, token: &str, source: &Source) -> Response {
         let name = source.path.base_name();
-        self.upload(token, name, &source.metadata, source.compressed.clone())
-            .await
+        self.upload(token, name, &source.metadata, source.compressed.clone()).await
     }
 
     async fn get(&self, path: &str) -> Response {
-        self.client
-            .get(format!("{}{path}", self.url))
-            .send()
-            .await
-            .expect("answers")
+        self.client.get(format!("{}{path}", self.url)).send().await.expect("answers")
     }
 
     async fn post(&self, path: &str, token: &str, body: &str) -> Response {
-        let request = self
-            .client
-            .post(format!("{}{path}", self.url))
-            .bearer_auth(token);
+        let request = self.client.post(format!("{}{path}", self.url)).bearer_auth(token);
         request.body(body.to_owned()).send().await.expect("answers")
     }
 
@@ -124,10 +103,7 @@ impl Service {
     fn files(&self) -> Vec<String> {
         let mut files = Vec::new();
         for folder in ["cache", "cache/nar", "cache/staging"] {
-            for entry in std::fs::read_dir(self.dir.path().join(folder))
-                .expect("lists")
-                .flatten()
-            {
+            for entry in std::fs::read_dir(self.dir.path().join(folder)).expect("lists").flatten() {
                 if entry.path().is_file() {
                     files.push(entry.path().display().to_string());
                 }
@@ -142,20 +118,12 @@ async fn an_upload_is_served_and_written_once() {
     let service = Service::start().await;
     let source = source(b"hello");
     let info = text(service.get("/cache/nix-cache-info").await).await;
-    assert_eq!(
-        info,
-        "StoreDir: /nix/store\nWantMassQuery: 1\nPriority: 10\n"
-    );
+    assert_eq!(info, "StoreDir: /nix/store\nWantMassQuery: 1\nPriority: 10\n");
     let answer = service.upload_source(CLUSTER, &source).await;
     assert_eq!(answer.status(), StatusCode::OK);
     let answer: Value = answer.json().await.expect("JSON");
     assert_eq!(answer["is_new"], true);
-    let again: Value = service
-        .upload_source(CLUSTER, &source)
-        .await
-        .json()
-        .await
-        .expect("JSON");
+    let again: Value = service.upload_source(CLUSTER, &source).await.json().await.expect("JSON");
     assert_eq!(again["is_new"], false);
 
     let url = format!("/cache/{}.narinfo", source.path.hash_part());
@@ -164,32 +132,18 @@ async fn an_upload_is_served_and_written_once() {
     assert_eq!(narinfo.info.content_address, source.metadata["ca"]);
     let key = service.state.public_key();
     assert!(key.verifies(&narinfo.fingerprint(), &narinfo.info.signatures));
-    assert_eq!(
-        text(service.get("/cache/public-key").await).await.trim(),
-        key.to_string()
-    );
+    assert_eq!(text(service.get("/cache/public-key").await).await.trim(), key.to_string());
     let nar = service.get(&format!("/cache/{}", narinfo.url)).await;
     assert_eq!(nar.content_length(), Some(narinfo.file_size));
     assert_eq!(nar.bytes().await.expect("body"), source.compressed);
 
     let absent = "0mdqa9w1p6cmli6976v4wi0sw9r4p5pr-absent";
-    let request = service
-        .client
-        .post(format!("{}/cache/missing", service.url));
+    let request = service.client.post(format!("{}/cache/missing", service.url));
     let names = json!([source.path.base_name(), absent]);
-    let answer: Value = request
-        .json(&names)
-        .send()
-        .await
-        .expect("answers")
-        .json()
-        .await
-        .expect("JSON");
+    let answer: Value =
+        request.json(&names).send().await.expect("answers").json().await.expect("JSON");
     assert_eq!(answer["missing"], json!([absent]));
-    assert_eq!(
-        answer["present"][source.path.base_name()],
-        source.metadata["nar_size"]
-    );
+    assert_eq!(answer["present"][source.path.base_name()], source.metadata["nar_size"]);
     assert_eq!(service.files().len(), 2);
 }
 
@@ -212,55 +166,13 @@ async fn what_cannot_be_verified_leaves_nothing() {
     let absent = json!(["0mdqa9w1p6cmli6976v4wi0sw9r4p5pr-absent"]);
     let rows = [
         ("", name, good.metadata.clone(), bodies.0, 401, "needed"),
-        (
-            "x.y",
-            name,
-            good.metadata.clone(),
-            bodies.0,
-            401,
-            "not valid",
-        ),
-        (
-            CLUSTER,
-            name,
-            input(good.metadata.clone()),
-            bodies.0,
-            403,
-            "content-addressed",
-        ),
+        ("x.y", name, good.metadata.clone(), bodies.0, 401, "not valid"),
+        (CLUSTER, name, input(good.metadata.clone()), bodies.0, 403, "content-addressed"),
         (CLUSTER, name, json!({}), bodies.0, 400, "nar_hash"),
-        (
-            CLUSTER,
-            "..%2f..%2fetc",
-            good.metadata.clone(),
-            bodies.0,
-            400,
-            "not a store path",
-        ),
-        (
-            CLUSTER,
-            name,
-            with("nar_size", json!(2 << 20)),
-            bodies.0,
-            413,
-            "limit",
-        ),
-        (
-            CLUSTER,
-            name,
-            with("nar_size", json!(24)),
-            bodies.0,
-            422,
-            "larger than announced",
-        ),
-        (
-            CLUSTER,
-            name,
-            with("references", absent),
-            bodies.0,
-            422,
-            "references",
-        ),
+        (CLUSTER, "..%2f..%2fetc", good.metadata.clone(), bodies.0, 400, "not a store path"),
+        (CLUSTER, name, with("nar_size", json!(2 << 20)), bodies.0, 413, "limit"),
+        (CLUSTER, name, with("nar_size", json!(24)), bodies.0, 422, "larger than announced"),
+        (CLUSTER, name, with("references", absent), bodies.0, 422, "references"),
         (CLUSTER, name, good.metadata.clone(), bodies.1, 422, ""),
         (
             &worker,
@@ -270,22 +182,8 @@ async fn what_cannot_be_verified_leaves_nothing() {
             422,
             "has the hash",
         ),
-        (
-            CLUSTER,
-            other.path.base_name(),
-            good.metadata.clone(),
-            bodies.0,
-            422,
-            "belongs to",
-        ),
-        (
-            CLUSTER,
-            name,
-            with("ca", json!("fixed:r:sha256:0")),
-            bodies.0,
-            400,
-            "content address",
-        ),
+        (CLUSTER, other.path.base_name(), good.metadata.clone(), bodies.0, 422, "belongs to"),
+        (CLUSTER, name, with("ca", json!("fixed:r:sha256:0")), bodies.0, 400, "content address"),
     ];
     for (token, name, metadata, body, status, words) in rows {
         let answer = service.upload(token, name, &metadata, body.clone()).await;
@@ -295,19 +193,9 @@ async fn what_cannot_be_verified_leaves_nothing() {
         assert!(message.contains(words), "{message} for {words}");
     }
     assert_eq!(service.files(), Vec::<String>::new());
-    let answer = service
-        .upload(
-            &worker,
-            name,
-            &input(good.metadata.clone()),
-            good.compressed.clone(),
-        )
-        .await;
-    assert_eq!(
-        answer.status(),
-        StatusCode::OK,
-        "a worker may upload by input"
-    );
+    let answer =
+        service.upload(&worker, name, &input(good.metadata.clone()), good.compressed.clone()).await;
+    assert_eq!(answer.status(), StatusCode::OK, "a worker may upload by input");
 }
 
 #[tokio::test]
@@ -316,9 +204,7 @@ async fn a_broken_off_upload_leaves_nothing() {
     let service = Service::start().await;
     let source = source(&b"0123456789".repeat(1000));
     let address = service.url.strip_prefix("http://").expect("http");
-    let mut stream = tokio::net::TcpStream::connect(address)
-        .await
-        .expect("connects");
+    let mut stream = tokio::net::TcpStream::connect(address).await.expect("connects");
     let head = format!(
         "POST /cache/upload/{} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {CLUSTER}\r\n\
          {METADATA_HEADER}: {}\r\ncontent-length: {}\r\n\r\n",
@@ -327,10 +213,7 @@ async fn a_broken_off_upload_leaves_nothing() {
         source.compressed.len()
     );
     stream.write_all(head.as_bytes()).await.expect("writes");
-    stream
-        .write_all(&source.compressed[..20])
-        .await
-        .expect("writes");
+    stream.write_all(&source.compressed[..20]).await.expect("writes");
     tokio::time::sleep(Duration::from_millis(200)).await;
     drop(stream);
     for _ in 0..100 {
@@ -350,63 +233,33 @@ async fn a_broken_off_upload_leaves_nothing() {
 async fn logs_grow_and_are_followed() {
     let service = Service::start().await;
     let token = worker_token("a7");
+    assert_eq!(service.get("/logs/a7").await.status(), StatusCode::NOT_FOUND);
+    assert_eq!(service.post("/logs/a7?offset=0", "", "x").await.status(), StatusCode::UNAUTHORIZED);
     assert_eq!(
-        service.get("/logs/a7").await.status(),
-        StatusCode::NOT_FOUND
-    );
-    assert_eq!(
-        service.post("/logs/a7?offset=0", "", "x").await.status(),
-        StatusCode::UNAUTHORIZED
-    );
-    assert_eq!(
-        service
-            .post("/logs/a8?offset=0", &token, "x")
-            .await
-            .status(),
+        service.post("/logs/a8?offset=0", &token, "x").await.status(),
         StatusCode::FORBIDDEN
     );
     assert_eq!(
-        service
-            .post("/logs/A7?offset=0", &token, "x")
-            .await
-            .status(),
+        service.post("/logs/A7?offset=0", &token, "x").await.status(),
         StatusCode::BAD_REQUEST
     );
     let large = "x".repeat((1 << 20) + 1);
     let answer = service.post("/logs/a7?offset=0", &token, &large).await;
     assert_eq!(answer.status(), StatusCode::PAYLOAD_TOO_LARGE);
-    assert_eq!(
-        service
-            .post("/logs/a7?offset=0", &token, "one\n")
-            .await
-            .status(),
-        StatusCode::OK
-    );
+    assert_eq!(service.post("/logs/a7?offset=0", &token, "one\n").await.status(), StatusCode::OK);
     let answer = service.post("/logs/a7?offset=0", &token, "one\n").await;
     assert_eq!(answer.status(), StatusCode::CONFLICT);
     assert_eq!(answer.json::<Value>().await.expect("JSON")["offset"], 4);
 
     let mut follower = service.get("/logs/a7?offset=2&follow=true").await;
     assert_eq!(follower.headers()["gradient-log-finished"], "false");
-    assert_eq!(
-        follower.chunk().await.expect("body").expect("a chunk"),
-        "e\n"
-    );
+    assert_eq!(follower.chunk().await.expect("body").expect("a chunk"), "e\n");
     service.post("/logs/a7?offset=4", &token, "two\n").await;
-    assert_eq!(
-        follower.chunk().await.expect("body").expect("a chunk"),
-        "two\n"
-    );
+    assert_eq!(follower.chunk().await.expect("body").expect("a chunk"), "two\n");
     assert_eq!(text(service.get("/logs/a7").await).await, "one\ntwo\n");
-    assert_eq!(
-        service.post("/logs/a7/finish", &token, "").await.status(),
-        StatusCode::OK
-    );
+    assert_eq!(service.post("/logs/a7/finish", &token, "").await.status(), StatusCode::OK);
     assert_eq!(follower.chunk().await.expect("body"), None);
     let late = service.post("/logs/a7?offset=8", &token, "x").await;
     assert_eq!(late.status(), StatusCode::CONFLICT);
-    assert_eq!(
-        text(service.get("/logs/a7?offset=4&follow=true").await).await,
-        "two\n"
-    );
+    assert_eq!(text(service.get("/logs/a7?offset=4&follow=true").await).await, "two\n");
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use gradient_daemon::nar::SingleFile;
 use gradient_daemon::{NarInfo, PublicKey};
 use gradient_domain::StorePath;
-use reqwest::{Client, RequestBuilder, Response, StatusCode};
+use reqwest::{Client, ClientBuilder, RequestBuilder, Response, StatusCode};
 use serde::Deserialize;
 use tokio::io::AsyncReadExt as _;
 
@@ -46,6 +46,8 @@ pub struct CacheClient {
 #[derive(Debug)]
 struct Shared {
     http: Client,
+    /// For uploads: an answer that takes long is no failure as long as bytes go out.
+    http_up: Client,
     /// Without a slash at its end.
     base_url: String,
     key: PublicKey,
@@ -78,9 +80,9 @@ pub(crate) struct Refusal {
     pub(crate) offset: Option<u64>,
 }
 
-fn http_client() -> Result<Client, CacheError> {
-    let builder = Client::builder().connect_timeout(CONNECT_MAX).read_timeout(STALL_MAX);
-    builder.build().map_err(|source| CacheError::Transport { what: "HTTP client".into(), source })
+fn http_client(builder: ClientBuilder) -> Result<Client, CacheError> {
+    let built = builder.connect_timeout(CONNECT_MAX).build();
+    built.map_err(|source| CacheError::Transport { what: "HTTP client".into(), source })
 }
 
 impl CacheClient {
@@ -91,7 +93,8 @@ impl CacheClient {
     pub fn new(base_url: &str, key: PublicKey) -> Result<Self, CacheError> {
         Ok(CacheClient {
             shared: Arc::new(Shared {
-                http: http_client()?,
+                http: http_client(Client::builder().read_timeout(STALL_MAX))?,
+                http_up: http_client(Client::builder())?,
                 base_url: base_url.trim_end_matches('/').to_owned(),
                 key,
                 fetching: in_order::Turns::default(),
@@ -106,7 +109,7 @@ impl CacheClient {
     /// If the service does not answer with a key.
     pub async fn ask_public_key(base_url: &str) -> Result<PublicKey, CacheError> {
         let url = format!("{}/cache/public-key", base_url.trim_end_matches('/'));
-        let http = http_client()?;
+        let http = http_client(Client::builder().read_timeout(STALL_MAX))?;
         let text =
             retry(|| async { body_text(&url, send(&url, http.get(&url)).await?).await }).await?;
         PublicKey::parse(&text)

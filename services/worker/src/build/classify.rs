@@ -28,8 +28,7 @@ const INFRASTRUCTURE: [&str; 10] = [
 ];
 
 /// An input is not there.
-const INPUTS: [&str; 4] =
-    ["does not exist", "is not valid", "dependency does not exist", "path is missing"];
+const INPUTS: [&str; 2] = ["does not exist", "is not valid"];
 
 /// The worker is not the right one; the scheduler gives it to another.
 const ELSEWHERE: [&str; 2] = ["is required to build", "cannot build on this platform"];

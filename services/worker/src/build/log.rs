@@ -152,11 +152,19 @@ impl LogSink for LogWriter {
     }
 }
 
-/// The end that sends. [`LogUpload::finish`] it, or what still waits is lost.
+/// The end that sends. Dropped, it sends what waits and ends by itself; [`LogUpload::finish`] waits
+/// for that.
 #[derive(Debug)]
 pub struct LogUpload {
     shared: Arc<Shared>,
-    task: JoinHandle<()>,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Drop for LogUpload {
+    fn drop(&mut self) {
+        self.shared.waiting().is_closed = true;
+        self.shared.came.notify_one();
+    }
 }
 
 /// Starts to send the log with this id to the cache. It exists there from now on, so that people
@@ -180,16 +188,18 @@ pub fn start(
     let task = tokio::spawn(sender.run());
     let limit = RateLimit::new(limits);
     let writer = LogWriter { shared: Arc::clone(&shared), limit, started: Instant::now() };
-    (writer, LogUpload { shared, task })
+    (writer, LogUpload { shared, task: Some(task) })
 }
 
 impl LogUpload {
     /// Sends what waits and marks the log as finished, within 10 s.
-    pub async fn finish(self) {
-        self.shared.waiting().is_closed = true;
-        self.shared.came.notify_one();
-        let abort = self.task.abort_handle();
-        if tokio::time::timeout(FINISH_MAX, self.task).await.is_err() {
+    pub async fn finish(mut self) {
+        let Some(task) = self.task.take() else {
+            return;
+        };
+        drop(self);
+        let abort = task.abort_handle();
+        if tokio::time::timeout(FINISH_MAX, task).await.is_err() {
             abort.abort();
             tracing::warn!("the end of a build log could not be sent in time");
         }

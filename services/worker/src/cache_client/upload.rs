@@ -24,6 +24,8 @@ const METADATA_HEADER: &str = "gradient-path-info";
 const ZSTD_LEVEL: i32 = 6;
 /// Compressed chunks between compressing and sending.
 const CHUNKS_IN_FLIGHT_MAX: usize = 4;
+/// An upload of which nothing moves for so long has failed; the cache verifies within it.
+const UPLOAD_STALL_MAX: Duration = Duration::from_secs(120);
 /// Most paths of one upload.
 const PATHS_MAX: usize = 200_000;
 
@@ -140,12 +142,17 @@ impl CacheClient {
         retry(|| async {
             let (sender, receiver) = mpsc::channel(CHUNKS_IN_FLIGHT_MAX);
             let producer = tokio::spawn(compress(pool.clone(), path.clone(), sender));
-            let chunks = stream::unfold(receiver, |mut receiver| async {
-                receiver.recv().await.map(|chunk| (chunk, receiver))
-            });
-            let request = self.http().post(&url).bearer_auth(token);
-            let request = request.header(METADATA_HEADER, &metadata);
-            let sent = send(&url, request.body(Body::wrap_stream(chunks))).await;
+            let sent_chunks = Arc::new(AtomicU64::new(0));
+            let body = body(receiver, Arc::clone(&sent_chunks));
+            let request = self.shared.http_up.post(&url).bearer_auth(token);
+            let request = request.header(METADATA_HEADER, &metadata).body(body);
+            let sent = tokio::select! {
+                sent = send(&url, request) => sent,
+                () = stalled(&sent_chunks) => Err(CacheError::Interrupted {
+                    path: path.clone(),
+                    source: io::ErrorKind::TimedOut.into(),
+                }),
+            };
             // A refused upload leaves the producer behind; its connection closes with it. One that
             // failed has the better story to tell.
             if sent.is_err() && !producer.is_finished() {
@@ -158,6 +165,28 @@ impl CacheClient {
             }
         })
         .await
+    }
+}
+
+/// The chunks as a body, each counted when it is taken.
+fn body(receiver: mpsc::Receiver<io::Result<Bytes>>, taken: Arc<AtomicU64>) -> Body {
+    Body::wrap_stream(stream::unfold((receiver, taken), |(mut receiver, taken)| async {
+        let chunk = receiver.recv().await?;
+        taken.fetch_add(1, Ordering::Relaxed);
+        Some((chunk, (receiver, taken)))
+    }))
+}
+
+/// Ends when no chunk was taken for a while, be it that nothing is read or nothing is answered.
+async fn stalled(taken: &AtomicU64) {
+    let mut before = taken.load(Ordering::Relaxed);
+    loop {
+        tokio::time::sleep(UPLOAD_STALL_MAX).await;
+        let now = taken.load(Ordering::Relaxed);
+        if now == before {
+            return;
+        }
+        before = now;
     }
 }
 
