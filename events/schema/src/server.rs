@@ -26,6 +26,8 @@ pub enum ServerMessage {
     Welcome {
         /// Which session.
         session: SessionId,
+        /// The hello that this answers; an answer to an older one is stale.
+        greeting: u32,
         /// Protocol version to speak.
         protocol: u16,
         /// May fetch.

@@ -129,6 +129,8 @@ pub enum WorkerMessage {
     rkyv::Deserialize,
 )]
 pub struct Hello {
+    /// Counted by the session; the answer to this very hello echoes it.
+    pub greeting: u32,
     /// Name shown to people, at most 64 characters.
     pub name: String,
     /// May fetch sources.

@@ -22,3 +22,14 @@ pub fn on_signal() -> std::io::Result<CancellationToken> {
     });
     Ok(token)
 }
+
+/// Cancels `token` when standard input ends: the supervisor that held its other end is gone, however
+/// it went.
+pub fn with_stdin(token: CancellationToken) {
+    // A thread of its own: a blocked read would hold up the end of the runtime.
+    std::thread::spawn(move || {
+        let mut input = std::io::stdin().lock();
+        let _ = std::io::copy(&mut input, &mut std::io::sink());
+        token.cancel();
+    });
+}

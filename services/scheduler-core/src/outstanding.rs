@@ -3,6 +3,8 @@
 //! The shell sends what is owed when it becomes owed, again after a `Hello`, and again every 5 s,
 //! until an input acknowledges it. Bodies are made at delivery, so that secrets are never logged.
 
+use std::ops::Bound;
+
 use gradient_domain::{AssignmentId, BuildId, JobId, SessionId, WorkerId};
 use gradient_events::job::{BuildJob, EvaluateJob, Job};
 use gradient_events::score::OfferNumber;
@@ -110,6 +112,7 @@ fn welcome(state: &State, worker: &Worker) -> ServerMessage {
         .collect();
     ServerMessage::Welcome {
         session: worker.session,
+        greeting: worker.greeting,
         protocol: worker.protocol,
         fetch: worker.fetch,
         eval: worker.eval,
@@ -119,12 +122,12 @@ fn welcome(state: &State, worker: &Worker) -> ServerMessage {
 }
 
 fn page_message(state: &State, worker: &Worker, page: Page) -> ServerMessage {
-    let after = OfferNumber(page.after.0 + 1);
+    let offers = (Bound::Excluded(page.after), Bound::Included(page.up_to));
     let mut offers: Vec<(OfferNumber, JobId)> = state
         .queue
         .classes()
         .filter(|class| class.need.is_met_by(worker))
-        .flat_map(|class| class.offers.range(after..=page.up_to))
+        .flat_map(|class| class.offers.range(offers))
         .map(|(offer, job)| (*offer, *job))
         .collect();
     offers.sort_unstable();

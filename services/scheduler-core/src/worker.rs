@@ -24,6 +24,8 @@ pub struct Worker {
     pub eval: bool,
     /// May build.
     pub build: bool,
+    /// The newest hello of the session.
+    pub greeting: u32,
     /// Protocol version agreed on.
     pub protocol: u16,
     /// What it offers, once it said so.

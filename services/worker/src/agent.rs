@@ -70,6 +70,7 @@ pub struct Agent {
     outbox: Outbox,
     executor: Executor,
     slots: Slots,
+    greeting: u32,
     phase: Phase,
     was_connected: bool,
     own: (mpsc::Sender<Own>, mpsc::Receiver<Own>),
@@ -97,6 +98,7 @@ impl Agent {
             voice,
             outbox,
             executor,
+            greeting: 0,
             phase: Phase::Greeting(Instant::now()),
             was_connected: true,
             own: mpsc::channel(EVENTS_WAITING_MAX),
@@ -145,11 +147,21 @@ impl Agent {
         open_assignments.extend(self.outbox.kept()?.into_iter().map(|(open, _)| open));
         open_assignments.sort_by_key(|open| open.assignment);
         open_assignments.dedup();
+        self.greeting += 1;
+        let greeting = self.greeting;
         let (fetch, eval, build) = self.settings.flags;
         let (protocol_oldest, protocol_newest) = PROTOCOL_VERSIONS;
         let name = self.settings.name.clone();
-        let hello =
-            Hello { name, fetch, eval, build, protocol_oldest, protocol_newest, open_assignments };
+        let hello = Hello {
+            greeting,
+            name,
+            fetch,
+            eval,
+            build,
+            protocol_oldest,
+            protocol_newest,
+            open_assignments,
+        };
         self.phase = Phase::Greeting(Instant::now());
         self.voice.say(WorkerMessage::Hello(hello)).await;
         Ok(())
@@ -171,7 +183,9 @@ impl Agent {
 
     async fn on_message(&mut self, message: ServerMessage) -> anyhow::Result<()> {
         match message {
-            ServerMessage::Welcome { session, open_assignments, .. } if session == self.session => {
+            ServerMessage::Welcome { session, greeting, open_assignments, .. }
+                if session == self.session && greeting == self.greeting =>
+            {
                 self.welcome(&open_assignments).await;
             }
             ServerMessage::Reject { session, code, reason } if session == self.session => {

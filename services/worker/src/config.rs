@@ -132,6 +132,9 @@ pub struct WorkerArgs {
     )]
     pub log_level_default: String,
 
+    /// Stop when standard input ends: for supervisors
+    #[arg(long, env = "GRADIENT_WORKER_STOP_WITH_STDIN", hide = true)]
+    pub stop_with_stdin: bool,
     /// Be an evaluator subprocess
     #[arg(long, env = "GRADIENT_WORKER_EVAL_SUBPROCESS", hide = true)]
     pub eval_subprocess: bool,

@@ -65,9 +65,7 @@ impl Evaluator {
         let mut recorder = Recorder::new(self, running);
         let record = async {
             while let Some(first) = found.recv().await {
-                if let Err(end) = recorder.take(first).await {
-                    return Err(end);
-                }
+                recorder.take(first).await?;
                 while let Ok(next) = found.try_recv() {
                     recorder.take(next).await?;
                 }

@@ -65,6 +65,9 @@ async fn drive(args: &WorkerArgs, file: &Path) -> anyhow::Result<()> {
 async fn run(args: WorkerArgs) -> anyhow::Result<()> {
     let _telemetry = telemetry::init("gradient-worker", &args.log_level_default, LogFormat::Text)?;
     let stop = gradient_runtime::shutdown::on_signal()?;
+    if args.stop_with_stdin {
+        gradient_runtime::shutdown::with_stdin(stop.clone());
+    }
     let id = identity::worker_id(&args.base_dir, args.id)?;
     let name = args.name.clone().unwrap_or_else(host_name);
     let server_url =

@@ -41,7 +41,7 @@ fn cpu_ticks() -> Option<(u64, u64)> {
 fn usage((busy_before, total_before): (u64, u64), (busy, total): (u64, u64)) -> u32 {
     let total = total.saturating_sub(total_before);
     let busy = busy.saturating_sub(busy_before).min(total);
-    if total == 0 { 0 } else { u32::try_from(busy * 100 / total).unwrap_or(100) }
+    (busy * 100).checked_div(total).map_or(0, |pct| u32::try_from(pct).unwrap_or(100))
 }
 
 #[cfg(test)]

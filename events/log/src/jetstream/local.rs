@@ -82,7 +82,7 @@ impl LocalServer {
             .map_err(io("cannot write", log_path))?;
         let written_before = output.metadata().map_or(0, |meta| meta.len());
         let errors = output.try_clone().map_err(io("cannot write", log_path))?;
-        let mut child = Command::new(&settings.program)
+        let mut child = dying_with_us(&settings.program)
             .arg("-c")
             .arg(&config)
             .arg("--ports_file_dir")
@@ -160,6 +160,17 @@ pub fn find_program(from_environment: Option<PathBuf>, prefix: &Path) -> Option<
         .chain(std::env::split_paths(&search))
         .map(|folder| folder.join("nats-server"))
         .find(|program| program.is_file())
+}
+
+/// The program under `setpriv`, where there is one, so that the kernel ends it when we die.
+fn dying_with_us(program: &Path) -> Command {
+    const SETPRIV: &str = "/usr/bin/setpriv";
+    if !Path::new(SETPRIV).is_file() {
+        return Command::new(program);
+    }
+    let mut command = Command::new(SETPRIV);
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
 }
 
 fn config_text(settings: &LocalSettings) -> String {

@@ -165,7 +165,11 @@ fn end(state: &mut State, id: EvaluationId, next: EvaluationState) {
     evaluation.backoff_until = None;
     let builds = std::mem::take(&mut evaluation.builds);
     for build in &builds {
-        state.graph.node_mut(*build).wanted_by.retain(|other| *other != index);
+        let node = state.graph.node_mut(*build);
+        node.wanted_by.retain(|other| *other != index);
+        if node.wanted_by.is_empty() && !node.state.is_terminal() {
+            state.unwanted.insert(*build);
+        }
     }
     state.evaluations[index.0 as usize].builds = builds;
 }

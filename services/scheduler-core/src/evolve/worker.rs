@@ -67,6 +67,7 @@ fn blank(session: SessionId) -> Worker {
         fetch: false,
         eval: false,
         build: false,
+        greeting: 0,
         protocol: 0,
         capabilities: None,
         capabilities_version: 0,
@@ -93,6 +94,7 @@ fn join(state: &mut State, worker: WorkerId, session: SessionId, protocol: u16, 
     }
     entry.name.clone_from(&hello.name);
     (entry.fetch, entry.eval, entry.build) = (hello.fetch, hello.eval, hello.build);
+    entry.greeting = hello.greeting;
     entry.protocol = protocol;
     entry.welcome_owed = true;
     entry.rejection = None;

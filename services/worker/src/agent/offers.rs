@@ -77,11 +77,12 @@ impl Agent {
         if reported.iter().any(|(ended, _)| ended.assignment == open.assignment) {
             return;
         }
-        if let Some(older) = self.slots.older(open) {
-            older.stop(Stop::Forgotten);
-            return self
-                .answer(open, Some("an older run of this job is still stopping".into()))
-                .await;
+        if let Some(other) = self.slots.other(open) {
+            // Hand-outs are counted: a late delivery of an older one stops nothing.
+            if other.assignment < open.assignment {
+                other.stop(Stop::Forgotten);
+            }
+            return self.answer(open, Some("another run of this job is not over yet".into())).await;
         }
         let kind = open.job.kind();
         if !self.slots.has_free(kind) {

@@ -39,8 +39,8 @@ impl Slots {
         self.running.contains_key(&assignment)
     }
 
-    /// A job that still runs under an older hand-out.
-    pub(super) fn older(&self, open: OpenAssignment) -> Option<&Running> {
+    /// The same job under another hand-out.
+    pub(super) fn other(&self, open: OpenAssignment) -> Option<&Running> {
         self.running
             .values()
             .find(|running| running.job == open.job && running.assignment != open.assignment)
