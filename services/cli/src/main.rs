@@ -1,2 +1,73 @@
-//! placeholder
-fn main() {}
+//! `gradient`: everything a person types.
+
+mod cluster;
+mod data_dir;
+mod eval;
+mod events;
+mod exit;
+mod explain;
+mod projections;
+mod submit;
+mod up;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use gradient_runtime::telemetry::{self, LogFormat};
+
+use crate::cluster::Found;
+use crate::exit::Failure;
+
+/// A Nix CI fleet: evaluate flakes, build what they hold, see why
+///
+/// Commands find the local cluster of `--data-dir`, or a remote one by GRADIENT_URL and GRADIENT_TOKEN.
+///
+/// Exit codes: 0 success; 1 the evaluation or build failed, or a check did not hold; 2 the input is
+/// wrong; 3 something is not there or does not answer; 4 no such evaluation, build or job; 130 stopped
+/// by Ctrl-C.
+#[derive(Debug, Parser)]
+#[command(name = "gradient", version, about, long_about)]
+struct Arguments {
+    /// Directory of the local cluster; /var/lib/gradient for root, else ~/.local/share/gradient
+    #[arg(long, global = true, env = "GRADIENT_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Up(up::UpArgs),
+    Explain(explain::ExplainArgs),
+    Events(events::EventsArgs),
+    Projections(projections::ProjectionsArgs),
+    Eval(eval::EvalArgs),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return Failure::unavailable(error).report(),
+    };
+    let done = runtime.block_on(run(arguments));
+    // A blocked read of standard input or a slow resolver must not hold up the end.
+    runtime.shutdown_background();
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+async fn run(arguments: Arguments) -> Result<(), Failure> {
+    let _telemetry = telemetry::init("gradient", "warn", LogFormat::Text)?;
+    let root = arguments.data_dir.unwrap_or_else(data_dir::default_root);
+    match arguments.command {
+        Command::Up(args) => up::run(&root, args).await,
+        Command::Eval(args) => eval::run(&root, args).await,
+        Command::Explain(args) => explain::run(&Found::find(&root)?, args).await,
+        Command::Events(args) => events::run(&Found::find(&root)?, args).await,
+        Command::Projections(args) => projections::run(&Found::find(&root)?, args).await,
+    }
+}

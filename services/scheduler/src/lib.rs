@@ -73,3 +73,9 @@ fn now() -> Timestamp {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     Timestamp(since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX)))
 }
+
+/// Whether a scoring policy of this name exists.
+#[must_use]
+pub fn policy_exists(name: &str) -> bool {
+    gradient_scheduler_core::policy::Policy::NAMES.contains(&name)
+}

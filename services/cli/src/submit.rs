@@ -1,0 +1,2 @@
+//! `gradient submit`.
+mod source;

@@ -1,0 +1,138 @@
+//! Wiring: the services that run, on one HTTP listener.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use axum::Router;
+use gradient_cache::token::{Scope, UploadToken, mint};
+use gradient_cache::{CacheSettings, CacheState};
+use gradient_events::Settings;
+use gradient_log::jetstream::{Broker, ConnectSettings, StreamLimits};
+use gradient_runtime::health::Health;
+use gradient_runtime::shutdown::CancellationToken;
+use gradient_scheduler::{MintToken, SchedulerSettings};
+use tokio::task::JoinSet;
+
+use crate::args::{ServerArgs, Service};
+use crate::secret;
+
+/// How long the streams' server is waited for at the start.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pause between two attempts to connect.
+const CONNECT_PAUSE: Duration = Duration::from_millis(250);
+/// How long an upload token is valid, in milliseconds: longer than any build may take.
+const TOKEN_VALID_MS: u64 = 24 * 3600 * 1000;
+
+/// Runs the chosen services until a signal, or until one of them fails.
+pub(crate) async fn run(args: ServerArgs) -> anyhow::Result<()> {
+    let stop = gradient_runtime::shutdown::on_signal()?;
+    if args.stop_with_stdin {
+        gradient_runtime::shutdown::with_stdin(stop.clone());
+    }
+    let health = Health::default();
+    let listener = gradient_runtime::http::bind(args.http).await?;
+    let address = listener.local_addr().context("the listener has no address")?;
+    let broker = connect(&args, &stop).await?;
+    let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
+    let mut router = Router::new();
+    if args.runs(Service::Cache) {
+        router = router.merge(gradient_cache::router(open_cache(&args)?));
+        health.good("cache", "open");
+    }
+    if args.runs(Service::Scheduler) {
+        let limits = StreamLimits { replicas: args.nats_replicas, ..StreamLimits::default() };
+        broker.ensure_streams(&limits).await?;
+        let settings = scheduler_settings(&args)?;
+        tasks.spawn(gradient_scheduler::run(
+            broker.clone(),
+            settings,
+            health.clone(),
+            stop.clone(),
+        ));
+    }
+    tasks.spawn(gradient_runtime::http::serve(listener, router, health, stop.clone()));
+    if let Some(file) = &args.ready_file {
+        write_ready(file, &format!("http://{address}\n"))?;
+    }
+    tracing::info!(%address, "ready");
+    let ended = tasks.join_next().await;
+    stop.cancel();
+    while tasks.join_next().await.is_some() {}
+    match ended {
+        Some(Ok(result)) => result,
+        Some(Err(error)) => Err(error).context("a service panicked: a fault of ours"),
+        None => Ok(()),
+    }
+}
+
+/// Written aside and renamed: whoever waits for the file reads it whole.
+fn write_ready(file: &Path, text: &str) -> anyhow::Result<()> {
+    let aside = file.with_extension("new");
+    std::fs::write(&aside, text)
+        .and_then(|()| std::fs::rename(&aside, file))
+        .with_context(|| format!("cannot write {}", file.display()))
+}
+
+async fn connect(args: &ServerArgs, stop: &CancellationToken) -> anyhow::Result<Broker> {
+    let token =
+        secret::read_optional(args.nats_token_file.as_deref(), "the token for the NATS server")?;
+    let settings =
+        ConnectSettings { url: args.nats_url.clone(), token, name: "gradient-server".into() };
+    let started = tokio::time::Instant::now();
+    loop {
+        match Broker::connect(&settings).await {
+            Ok(broker) => return Ok(broker),
+            Err(error) if started.elapsed() < CONNECT_TIMEOUT && !stop.is_cancelled() => {
+                tracing::debug!(%error, "the NATS server does not answer yet");
+                tokio::time::sleep(CONNECT_PAUSE).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn open_cache(args: &ServerArgs) -> anyhow::Result<CacheState> {
+    let upload_secret = upload_secret(args)?;
+    let mut settings = CacheSettings::new(&args.cache_dir, &args.cache_key_name, upload_secret);
+    settings.cluster_token =
+        Some(secret::read(args.api_token_file.as_deref(), "the users' token")?);
+    CacheState::open(settings).context("the cache cannot be opened")
+}
+
+fn upload_secret(args: &ServerArgs) -> anyhow::Result<Vec<u8>> {
+    Ok(secret::read(args.upload_secret_file.as_deref(), "the secret for upload tokens")?
+        .into_bytes())
+}
+
+fn scheduler_settings(args: &ServerArgs) -> anyhow::Result<SchedulerSettings> {
+    if !gradient_scheduler::policy_exists(&args.scoring_policy) {
+        tracing::warn!(policy = args.scoring_policy, "no such scoring policy; `simple` is taken");
+    }
+    let core = Settings {
+        policy: args.scoring_policy.clone(),
+        build_max_attempts: args.build_max_attempts.max(1),
+        build_retry_backoff_ms: args.build_retry_backoff_secs.saturating_mul(1_000),
+        build_timeout_secs: args.build_default_timeout_secs,
+        build_max_silent_secs: args.build_default_max_silent_secs,
+        ..Settings::default()
+    };
+    let upload_secret = upload_secret(args)?;
+    let mint_token: MintToken = Arc::new(move |job, assignment| {
+        let token = UploadToken {
+            job: job.to_string(),
+            assignment: assignment.to_string(),
+            expires_at_ms: now_ms() + TOKEN_VALID_MS,
+            scope: Scope::Upload,
+        };
+        mint(&upload_secret, &token)
+    });
+    let heartbeat_timeout = Duration::from_secs(args.worker_heartbeat_timeout_secs);
+    Ok(SchedulerSettings { core, heartbeat_timeout, mint_token })
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
