@@ -17,7 +17,7 @@ use gradient_events::worker::{FromWorker, Heartbeat, WorkerMetrics};
 use fixture::{SESSION, evaluation, job, path, store_source};
 
 /// A named value; the name is the name of its golden files.
-pub type Sample<T> = (String, T);
+pub(crate) type Sample<T> = (String, T);
 
 /// Declares every variant of an enum: a match that a new variant breaks, and the list of names that
 /// must each have a sample.
@@ -36,7 +36,7 @@ macro_rules! variants {
 pub(crate) use variants;
 
 /// Fails if a variant of `all` is the `name_of` no value.
-pub fn assert_complete<'a, T: 'a>(
+pub(crate) fn assert_complete<'a, T: 'a>(
     all: &[&str],
     values: impl IntoIterator<Item = &'a T>,
     name_of: fn(&T) -> &'static str,
@@ -72,7 +72,7 @@ fn named<T>(values: Vec<T>, name_of: fn(&T) -> &'static str) -> Vec<Sample<T>> {
 }
 
 /// Bodies of type `worker`.
-pub fn from_worker() -> Vec<Sample<FromWorker>> {
+pub(crate) fn from_worker() -> Vec<Sample<FromWorker>> {
     worker::all()
         .into_iter()
         .map(|(name, message)| (name, FromWorker { session: SESSION, message }))
@@ -80,7 +80,7 @@ pub fn from_worker() -> Vec<Sample<FromWorker>> {
 }
 
 /// Bodies of type `heartbeat`.
-pub fn heartbeats() -> Vec<Sample<Heartbeat>> {
+pub(crate) fn heartbeats() -> Vec<Sample<Heartbeat>> {
     let measured = WorkerMetrics {
         cpu_usage_pct: 37,
         ram_free_mb: 12_345,
@@ -97,12 +97,12 @@ pub fn heartbeats() -> Vec<Sample<Heartbeat>> {
 }
 
 /// Bodies of type `server`.
-pub fn server() -> Vec<Sample<ServerMessage>> {
+pub(crate) fn server() -> Vec<Sample<ServerMessage>> {
     server::all()
 }
 
 /// Bodies of type `command`.
-pub fn commands() -> Vec<Sample<Command>> {
+pub(crate) fn commands() -> Vec<Sample<Command>> {
     variants!(name_of, ALL, Command:
         Submit => Command::Submit { .. },
         CancelEvaluation => Command::CancelEvaluation { .. },
@@ -129,12 +129,12 @@ pub fn commands() -> Vec<Sample<Command>> {
 }
 
 /// Bodies of type `entries`.
-pub fn entries() -> Vec<Sample<EntryBatch>> {
+pub(crate) fn entries() -> Vec<Sample<EntryBatch>> {
     entries::all()
 }
 
 /// Bodies of type `query.known_derivations`.
-pub fn queries() -> Vec<Sample<QueryKnownDerivations>> {
+pub(crate) fn queries() -> Vec<Sample<QueryKnownDerivations>> {
     vec![(
         "two".into(),
         QueryKnownDerivations { drv_paths: vec![path("first.drv"), path("second.drv")] },
@@ -142,7 +142,7 @@ pub fn queries() -> Vec<Sample<QueryKnownDerivations>> {
 }
 
 /// Bodies of type `answer.known_derivations`.
-pub fn answers() -> Vec<Sample<KnownDerivations>> {
+pub(crate) fn answers() -> Vec<Sample<KnownDerivations>> {
     vec![
         ("one".into(), KnownDerivations { known: vec![path("first.drv")] }),
         ("none".into(), KnownDerivations { known: Vec::new() }),
