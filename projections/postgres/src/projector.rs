@@ -107,6 +107,7 @@ pub struct Projector {
     settings: ProjectorSettings,
     health: Health,
     position: watch::Sender<u64>,
+    head: watch::Sender<Option<u64>>,
 }
 
 /// Why one run over the log ended.
@@ -120,13 +121,20 @@ impl Projector {
     /// A projector that has not started.
     #[must_use]
     pub fn new(database: Database, settings: ProjectorSettings, health: Health) -> Self {
-        Self { database, settings, health, position: watch::Sender::new(0) }
+        let (position, head) = (watch::Sender::new(0), watch::Sender::new(None));
+        Self { database, settings, health, position, head }
     }
 
     /// Tells the position of the tables whenever it changed.
     #[must_use]
     pub fn position(&self) -> watch::Receiver<u64> {
         self.position.subscribe()
+    }
+
+    /// Tells where the log ends, looked up every 2 s; `None` while the log does not answer.
+    #[must_use]
+    pub fn head(&self) -> watch::Receiver<Option<u64>> {
+        self.head.subscribe()
     }
 
     /// Keeps the tables until `stop`. Interruptions of log and database are waited out. What cannot
@@ -263,7 +271,9 @@ impl Projector {
         stop: &CancellationToken,
     ) -> std::convert::Infallible {
         loop {
-            if let Ok(last) = log.last_sequence().await {
+            let last = log.last_sequence().await.ok();
+            self.head.send_replace(last);
+            if let Some(last) = last {
                 metrics::lag(last.saturating_sub(*self.position.borrow()));
             }
             sleep(LAG_EVERY, stop).await;
