@@ -26,12 +26,21 @@ pub struct ParseStorePathError {
 }
 
 /// A path directly in the store, held as its base name `<hash>-<name>`.
-#[derive(
-    Clone, PartialEq, Eq, PartialOrd, Ord, Hash, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize,
-)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, rkyv::Archive, rkyv::Serialize)]
 #[rkyv(derive(PartialEq, Eq, PartialOrd, Ord))]
 pub struct StorePath {
     base_name: String,
+}
+
+/// A path in a message is parsed like any other: bytes from outside prove nothing.
+impl<D> rkyv::Deserialize<StorePath, D> for ArchivedStorePath
+where
+    D: rkyv::rancor::Fallible + ?Sized,
+    D::Error: rkyv::rancor::Source,
+{
+    fn deserialize(&self, _: &mut D) -> Result<StorePath, D::Error> {
+        StorePath::from_base_name(self.base_name.as_str()).map_err(rkyv::rancor::Source::new)
+    }
 }
 
 impl StorePath {
@@ -160,6 +169,17 @@ mod tests {
         assert_eq!(path.name(), "hello-2.12.drv");
         assert!(path.is_derivation());
         assert_eq!(path.to_string().parse::<StorePath>(), Ok(path));
+    }
+
+    #[test]
+    fn a_forged_path_in_a_message_is_refused() {
+        let path = StorePath::from_base_name(&format!("{HASH}-hello")).expect("valid");
+        let mut bytes = rkyv::to_bytes::<rkyv::rancor::Error>(&path).expect("written").into_vec();
+        let read = rkyv::from_bytes::<StorePath, rkyv::rancor::Error>(&bytes);
+        assert_eq!(read.ok(), Some(path));
+        bytes[1] = b'e';
+        rkyv::from_bytes::<StorePath, rkyv::rancor::Error>(&bytes)
+            .expect_err("no digit of base 32");
     }
 
     #[test]

@@ -134,7 +134,7 @@ fn print(store: &Store, found: &Found) -> Result<bool, Failure> {
             }
         }
     };
-    println!("{}", serde_json::to_string(&line).map_err(anyhow::Error::from)?);
+    crate::say::line(&format!("{}", serde_json::to_string(&line).map_err(anyhow::Error::from)?));
     Ok(line.error.is_some())
 }
 

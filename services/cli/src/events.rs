@@ -92,7 +92,7 @@ async fn tail(log: &impl EventLog, json: bool, follow: bool, from: u64) -> Resul
     read::each(log, from, follow, |sequence, index, entry| {
         if json {
             let line = serde_json::to_string(&Positioned::new(sequence, index, entry));
-            println!("{}", line.map_err(anyhow::Error::from)?);
+            crate::say::line(&format!("{}", line.map_err(anyhow::Error::from)?));
         } else {
             describe::print(sequence, index, entry);
         }
@@ -105,7 +105,7 @@ async fn show(log: &impl EventLog, seq: u64) -> Result<(), Failure> {
     let batch = read::message(log, seq).await?;
     for (index, entry) in batch.entries.iter().enumerate() {
         let text = serde_json::to_string_pretty(&Positioned::new(seq, index, entry));
-        println!("{}", text.map_err(anyhow::Error::from)?);
+        crate::say::line(&format!("{}", text.map_err(anyhow::Error::from)?));
     }
     Ok(())
 }
@@ -124,13 +124,22 @@ async fn verify(log: &impl EventLog, json: bool) -> Result<(), Failure> {
     if json {
         let at: Vec<String> =
             deviations.iter().map(|(seq, index, _)| format!("{seq}.{index}")).collect();
-        println!("{}", serde_json::json!({ "entries": entries, "deviations": at }));
+        crate::say::line(&format!(
+            "{}",
+            serde_json::json!({ "entries": entries, "deviations": at })
+        ));
     } else {
         for (sequence, index, deviation) in &deviations {
-            println!("{sequence}.{index}  the log says   {:?}", deviation.logged);
-            println!("{sequence}.{index}  decided again  {:?}", deviation.decided);
+            crate::say::line(&format!("{sequence}.{index}  the log says   {:?}", deviation.logged));
+            crate::say::line(&format!(
+                "{sequence}.{index}  decided again  {:?}",
+                deviation.decided
+            ));
         }
-        println!("{entries} entries decided again, {} deviations", deviations.len());
+        crate::say::line(&format!(
+            "{entries} entries decided again, {} deviations",
+            deviations.len()
+        ));
     }
     if deviations.is_empty() {
         return Ok(());

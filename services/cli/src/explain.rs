@@ -23,7 +23,7 @@ pub(crate) async fn run(found: &Found, args: ExplainArgs) -> Result<(), Failure>
     let job = parse(&args.job)?;
     let log = found.broker().await?.log();
     let (state, hand_outs) = read(&log, job).await?;
-    println!("{job}");
+    crate::say::line(&format!("{job}"));
     for hand_out in &hand_outs {
         print_hand_out(&state, hand_out);
     }
@@ -81,17 +81,21 @@ fn print_hand_out(state: &State, hand_out: &HandOut) {
     else {
         return;
     };
-    println!(
+    crate::say::line(&format!(
         "  {assignment} to {} at {} ms: {} points, best of {considered}",
         name(state, *worker),
         hand_out.at.0,
         points(total.0)
-    );
+    ));
     for rule in breakdown {
-        println!("      {:<18} {:>12}", rule.rule.name(), points(rule.points.0));
+        crate::say::line(&format!("      {:<18} {:>12}", rule.rule.name(), points(rule.points.0)));
     }
     for runner_up in runners_up.iter().take(5) {
-        println!("      behind it: {} with {}", runner_up.job, points(runner_up.total.0));
+        crate::say::line(&format!(
+            "      behind it: {} with {}",
+            runner_up.job,
+            points(runner_up.total.0)
+        ));
     }
 }
 
@@ -99,27 +103,36 @@ fn print_explanation(state: &State, explanation: &Explanation) {
     match explanation {
         Explanation::Unknown => {}
         Explanation::Running { assignment, worker, phase, .. } => {
-            println!("  runs as {assignment} on {} ({phase:?})", name(state, *worker));
+            crate::say::line(&format!(
+                "  runs as {assignment} on {} ({phase:?})",
+                name(state, *worker)
+            ));
         }
         Explanation::Queued { workers, .. } => {
-            println!("  waits in the queue:");
+            crate::say::line(&format!("  waits in the queue:"));
             if workers.is_empty() {
-                println!("      no worker is connected");
+                crate::say::line(&format!("      no worker is connected"));
             }
             for (worker, standing) in workers {
-                println!("      {:<20} {}", name(state, *worker), standing_text(*standing));
+                crate::say::line(&format!(
+                    "      {:<20} {}",
+                    name(state, *worker),
+                    standing_text(*standing)
+                ));
             }
         }
         Explanation::Blocked { missing, inputs } => {
             let named: Vec<String> = inputs.iter().map(|build| format!("build:{build}")).collect();
-            println!("  waits for {missing} inputs: {}", named.join(", "));
+            crate::say::line(&format!("  waits for {missing} inputs: {}", named.join(", ")));
         }
         Explanation::NotRecorded => {
-            println!("  is mentioned, but its evaluation has not recorded it yet")
+            crate::say::line(&format!("  is mentioned, but its evaluation has not recorded it yet"))
         }
-        Explanation::Unwanted => println!("  no live evaluation wants it"),
-        Explanation::Backoff { until } => println!("  failed and comes back at {} ms", until.0),
-        Explanation::Over { how } => println!("  is over: {how}"),
+        Explanation::Unwanted => crate::say::line(&format!("  no live evaluation wants it")),
+        Explanation::Backoff { until } => {
+            crate::say::line(&format!("  failed and comes back at {} ms", until.0))
+        }
+        Explanation::Over { how } => crate::say::line(&format!("  is over: {how}")),
     }
 }
 

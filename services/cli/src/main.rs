@@ -1,14 +1,21 @@
 //! `gradient`: everything a person types.
 
+mod cache;
+mod cancel;
+mod client;
 mod cluster;
 mod data_dir;
 mod eval;
 mod events;
 mod exit;
 mod explain;
+mod logs;
 mod projections;
+mod say;
+mod show;
 mod submit;
 mod up;
+mod watch;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -39,9 +46,17 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Up(up::UpArgs),
+    Submit(submit::SubmitArgs),
+    Watch(watch::WatchArgs),
+    Jobs(show::JobsArgs),
+    Workers(show::WorkersArgs),
+    Builds(show::BuildsArgs),
+    Logs(logs::LogsArgs),
+    Cancel(cancel::CancelArgs),
     Explain(explain::ExplainArgs),
     Events(events::EventsArgs),
     Projections(projections::ProjectionsArgs),
+    Cache(cache::CacheArgs),
     Eval(eval::EvalArgs),
 }
 
@@ -66,6 +81,14 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
     match arguments.command {
         Command::Up(args) => up::run(&root, args).await,
         Command::Eval(args) => eval::run(&root, args).await,
+        Command::Submit(args) => submit::run(&Found::find(&root)?, args).await,
+        Command::Watch(args) => watch::run(&Found::find(&root)?, args).await,
+        Command::Jobs(args) => show::jobs(&Found::find(&root)?, args).await,
+        Command::Workers(args) => show::workers(&Found::find(&root)?, args).await,
+        Command::Builds(args) => show::builds(&Found::find(&root)?, args).await,
+        Command::Logs(args) => logs::run(&Found::find(&root)?, args).await,
+        Command::Cancel(args) => cancel::run(&Found::find(&root)?, args).await,
+        Command::Cache(args) => cache::run(&Found::find(&root)?, args).await,
         Command::Explain(args) => explain::run(&Found::find(&root)?, args).await,
         Command::Events(args) => events::run(&Found::find(&root)?, args).await,
         Command::Projections(args) => projections::run(&Found::find(&root)?, args).await,

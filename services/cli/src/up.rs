@@ -81,11 +81,16 @@ fn check() -> Result<(), Failure> {
                 } else {
                     String::new()
                 };
-                println!("ok       {:<16} {} {}", looked.what, path.display(), version);
+                crate::say::line(&format!(
+                    "ok       {:<16} {} {}",
+                    looked.what,
+                    path.display(),
+                    version
+                ));
             }
             Err(otherwise) => {
                 missing += 1;
-                println!("missing  {:<16} {otherwise}", looked.what);
+                crate::say::line(&format!("missing  {:<16} {otherwise}", looked.what));
             }
         }
     }

@@ -164,6 +164,10 @@ pub fn candidate(state: &State, job_id: JobId) -> JobCandidate {
     }
 }
 
+/// Most required paths that a candidate names: with more it would not fit a page. The worker's score
+/// then counts a part of them, the build itself needs no list.
+const REQUIRED_PATHS_MAX: usize = 1_000;
+
 /// The outputs of direct inputs that a build uses, with their sizes where they are cached.
 fn required_paths(state: &State, recipe: &Recipe) -> Vec<RequiredPath> {
     let used = recipe.dependencies.iter().flat_map(|edge| {
@@ -173,11 +177,12 @@ fn required_paths(state: &State, recipe: &Recipe) -> Vec<RequiredPath> {
         };
         edge.outputs.iter().filter_map(move |name| outputs?.get(name))
     });
-    used.map(|(path, size)| RequiredPath {
-        path: path.clone(),
-        nar_size: (*size > 0).then_some(*size),
-    })
-    .collect()
+    used.take(REQUIRED_PATHS_MAX)
+        .map(|(path, size)| RequiredPath {
+            path: path.clone(),
+            nar_size: (*size > 0).then_some(*size),
+        })
+        .collect()
 }
 
 /// About as many bytes as the candidate takes on a page.
@@ -188,6 +193,7 @@ pub(crate) fn candidate_bytes(state: &State, job: JobId) -> usize {
         JobId::Build(build) => {
             let (node, recipe) = recorded(state, build);
             let used: usize = recipe.dependencies.iter().map(|edge| edge.outputs.len()).sum();
+            let used = used.min(REQUIRED_PATHS_MAX);
             node.drv_path.base_name().len() + PER_PATH * (2 + used + recipe.outputs.len())
         }
     }

@@ -33,6 +33,9 @@ async fn run(args: ServerArgs) -> anyhow::Result<()> {
     let _telemetry = telemetry::init("gradient-server", &args.log_level, LogFormat::Text)?;
     match &args.command {
         None => services::run(args).await,
-        Some(_) => Ok(()),
+        Some(ServerCommand::RebuildProjections { digest }) => {
+            services::rebuild(&args, *digest).await
+        }
+        Some(ServerCommand::DigestProjections) => services::print_digest(&args).await,
     }
 }

@@ -6,13 +6,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use axum::Router;
+use gradient_api::{ApiSettings, ApiState};
 use gradient_cache::token::{Scope, UploadToken, mint};
 use gradient_cache::{CacheSettings, CacheState};
 use gradient_events::Settings;
 use gradient_log::jetstream::{Broker, ConnectSettings, StreamLimits};
+use gradient_postgres::{Database, Projector, ProjectorSettings};
 use gradient_runtime::health::Health;
 use gradient_runtime::shutdown::CancellationToken;
 use gradient_scheduler::{MintToken, SchedulerSettings};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::args::{ServerArgs, Service};
@@ -44,6 +47,16 @@ pub(crate) async fn run(args: ServerArgs) -> anyhow::Result<()> {
     if args.runs(Service::Scheduler) {
         let limits = StreamLimits { replicas: args.nats_replicas, ..StreamLimits::default() };
         broker.ensure_streams(&limits).await?;
+    }
+    let position = if args.runs(Service::Projector) {
+        Some(start_projector(&args, &broker, &health, &stop, &mut tasks).await?)
+    } else {
+        None
+    };
+    if args.runs(Service::Api) {
+        router = router.merge(gradient_api::router(api_state(&args, &broker, position, &stop)?));
+    }
+    if args.runs(Service::Scheduler) {
         let settings = scheduler_settings(&args)?;
         tasks.spawn(gradient_scheduler::run(
             broker.clone(),
@@ -91,6 +104,88 @@ async fn connect(args: &ServerArgs, stop: &CancellationToken) -> anyhow::Result<
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// What a projector in this process tells of its position.
+struct Positions {
+    position: watch::Receiver<u64>,
+    head: watch::Receiver<Option<u64>>,
+}
+
+async fn start_projector(
+    args: &ServerArgs,
+    broker: &Broker,
+    health: &Health,
+    stop: &CancellationToken,
+    tasks: &mut JoinSet<anyhow::Result<()>>,
+) -> anyhow::Result<Positions> {
+    let database = Database::new(&args.database_url).context("--database-url cannot be used")?;
+    wait_for_database(&database, stop).await?;
+    database.migrate().await.context("the tables cannot be made")?;
+    let projector = Projector::new(database, ProjectorSettings::default(), health.clone());
+    let positions = Positions { position: projector.position(), head: projector.head() };
+    let (log, stop) = (broker.log(), stop.clone());
+    tasks.spawn(async move { Ok(projector.run(log, stop).await?) });
+    Ok(positions)
+}
+
+async fn wait_for_database(database: &Database, stop: &CancellationToken) -> anyhow::Result<()> {
+    let started = tokio::time::Instant::now();
+    loop {
+        match database.ping().await {
+            Ok(()) => return Ok(()),
+            Err(error) if started.elapsed() < CONNECT_TIMEOUT && !stop.is_cancelled() => {
+                tracing::debug!(%error, "the database does not answer yet");
+                tokio::time::sleep(CONNECT_PAUSE).await;
+            }
+            Err(error) => return Err(error).context("the database does not answer"),
+        }
+    }
+}
+
+fn api_state(
+    args: &ServerArgs,
+    broker: &Broker,
+    positions: Option<Positions>,
+    stop: &CancellationToken,
+) -> anyhow::Result<ApiState> {
+    let token = secret::read(args.api_token_file.as_deref(), "the users' token")?;
+    anyhow::ensure!(!token.is_empty(), "the users' token is empty");
+    let database = Database::new(&args.database_url).context("--database-url cannot be used")?;
+    let settings = ApiSettings { token };
+    Ok(match positions {
+        Some(Positions { position, head }) => {
+            ApiState::new(settings, database, broker.inbox(), position).with_head(head)
+        }
+        None => {
+            let position = gradient_postgres::follow(database.clone(), stop.clone());
+            ApiState::new(settings, database, broker.inbox(), position)
+        }
+    })
+}
+
+/// Drops all tables and folds the log into new ones.
+pub(crate) async fn rebuild(args: &ServerArgs, digest: bool) -> anyhow::Result<()> {
+    let broker = connect(args, &CancellationToken::new()).await?;
+    let database = Database::new(&args.database_url).context("--database-url cannot be used")?;
+    let position = gradient_postgres::rebuild(&broker.log(), &database, |progress| {
+        tracing::info!(position = progress.position, target = progress.target, "folding");
+    })
+    .await
+    .context("the tables cannot be rebuilt; the old ones stay")?;
+    println!("rebuilt up to message {position}");
+    if digest { print_digest(args).await } else { Ok(()) }
+}
+
+/// Prints a digest of every table.
+pub(crate) async fn print_digest(args: &ServerArgs) -> anyhow::Result<()> {
+    let database = Database::new(&args.database_url).context("--database-url cannot be used")?;
+    let digest = gradient_postgres::digest(&database).await.context("the tables cannot be read")?;
+    for (table, found) in &digest.tables {
+        println!("{:<24} {:>9} rows  {}", table, found.rows, found.digest);
+    }
+    println!("{:<24} {:>9}       {}", "total", format!("at {}", digest.position), digest.total);
+    Ok(())
 }
 
 fn open_cache(args: &ServerArgs) -> anyhow::Result<CacheState> {

@@ -91,7 +91,9 @@ pub struct BuildFailure {
 
 impl BuildFailure {
     fn new(kind: FailureKind, message: &str) -> Self {
-        BuildFailure { kind, message: classify::cut(message), missing_paths: BTreeSet::new() }
+        // The tail of the log that the daemon appends is in the log itself.
+        let message = classify::cut(classify::head(message).trim_end_matches(';'));
+        BuildFailure { kind, message, missing_paths: BTreeSet::new() }
     }
 }
 

@@ -8,9 +8,9 @@ use gradient_events::{Command, Entry, Event, Input, WorkerMessage};
 use crate::explain::points;
 
 pub(super) fn print(sequence: u64, index: usize, entry: &Entry) {
-    println!("{sequence}.{index}  {}  {}", clock(entry.at), input(&entry.input));
+    crate::say::line(&format!("{sequence}.{index}  {}  {}", clock(entry.at), input(&entry.input)));
     for event in &entry.events {
-        println!("      {}", self::event(event));
+        crate::say::line(&format!("      {}", self::event(event)));
     }
 }
 

@@ -44,25 +44,28 @@ pub(super) fn print(state: &State, sequence: u64, json: bool) -> Result<(), Fail
     let snapshot = snapshot(state, sequence);
     if json {
         let text = serde_json::to_string(&snapshot).map_err(anyhow::Error::from)?;
-        println!("{text}");
+        crate::say::line(&format!("{text}"));
         return Ok(());
     }
-    println!(
+    crate::say::line(&format!(
         "after message {sequence}: {} pending, {} dispatched",
         snapshot.pending.len(),
         snapshot.dispatched.len()
-    );
+    ));
     for pending in &snapshot.pending {
-        println!("  pending     {}  offer {}", pending.job, pending.offer);
+        crate::say::line(&format!("  pending     {}  offer {}", pending.job, pending.offer));
     }
     for dispatched in &snapshot.dispatched {
-        println!(
+        crate::say::line(&format!(
             "  dispatched  {}  {} on {} ({})",
             dispatched.job, dispatched.assignment, dispatched.worker, dispatched.phase
-        );
+        ));
     }
     for worker in &snapshot.workers {
-        println!("  worker      {}  {} ({} running)", worker.name, worker.presence, worker.running);
+        crate::say::line(&format!(
+            "  worker      {}  {} ({} running)",
+            worker.name, worker.presence, worker.running
+        ));
     }
     Ok(())
 }

@@ -58,10 +58,6 @@ impl ChildSpec {
 }
 
 impl RunningChild {
-    pub(crate) fn pid(&self) -> Option<u32> {
-        self.child.id()
-    }
-
     pub(crate) async fn wait(&mut self) -> std::io::Result<std::process::ExitStatus> {
         self.child.wait().await
     }

@@ -97,7 +97,7 @@ fn next_page(state: &State, worker: &Worker, from_start: bool) -> Option<NextPag
         bytes += candidate_bytes(state, *job);
         bytes <= PAGE_BYTES_MAX
     });
-    // One candidate alone may be larger than a page; it goes alone, cut by the shell's limit.
+    // A candidate is bounded (`outstanding`), so that one alone always fits a message.
     let count = fitting.count().max(usize::from(!offers.is_empty()));
     let is_final = count == offers.len();
     let up_to = match offers.get(count.wrapping_sub(1)) {

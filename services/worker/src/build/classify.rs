@@ -85,7 +85,7 @@ pub fn classify_refusal(error: &gradient_daemon::Error) -> FailureKind {
 
 /// The daemon's own words, without the lines of the builder's log that it quotes: those are the
 /// builder's and prove nothing about the machine.
-fn head(message: &str) -> &str {
+pub(super) fn head(message: &str) -> &str {
     let quote = message
         .match_indices('\n')
         .map(|(at, _)| at)
