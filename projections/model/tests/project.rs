@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 #[path = "../../postgres/tests/common/history.rs"]
-#[allow(dead_code, unreachable_pub, reason = "this test uses its part of it")]
+#[expect(dead_code, unreachable_pub, reason = "this test uses its part of it")]
 mod history;
 
 use gradient_domain::{AssignmentId, BuildId, JobId, SessionId, Timestamp};

@@ -10,6 +10,8 @@ pub mod local;
 #[cfg(feature = "database")]
 mod apply;
 #[cfg(feature = "database")]
+mod batch;
+#[cfg(feature = "database")]
 mod checkpoint;
 #[cfg(feature = "database")]
 pub mod database;

@@ -1,19 +1,17 @@
 //! The projector: reads the log from its checkpoint on and keeps the tables.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use futures_util::StreamExt;
-use gradient_log::{Appended, BoxStream, EventLog, ReadError};
-use gradient_projections::{Position, project};
+use gradient_log::{EventLog, ReadError};
 use gradient_runtime::health::Health;
 use gradient_runtime::shutdown::CancellationToken;
 use tokio::sync::watch;
 
-use crate::apply::Sink;
+pub use crate::batch::ProjectorSettings;
+use crate::batch::{apply, collect};
 use crate::checkpoint::{self, Checkpoint};
 use crate::database::{Database, DatabaseError};
 use crate::metrics;
-use crate::plan::Plan;
 
 /// Name of the part in health.
 const PART: &str = "projector";
@@ -25,21 +23,6 @@ const YIELD: Duration = Duration::from_millis(250);
 const STUCK_CHECK: Duration = Duration::from_secs(2);
 /// How often the lag is measured.
 const LAG_EVERY: Duration = Duration::from_secs(2);
-
-/// How much goes into one transaction.
-#[derive(Clone, Copy, Debug)]
-pub struct ProjectorSettings {
-    /// Most entries; a message of the log is never split.
-    pub entries_max: usize,
-    /// How long to wait for more once there is one.
-    pub wait: Duration,
-}
-
-impl Default for ProjectorSettings {
-    fn default() -> Self {
-        Self { entries_max: 500, wait: Duration::from_millis(5) }
-    }
-}
 
 /// Why the projector cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -325,75 +308,4 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
-}
-
-/// Messages for one transaction, and what stopped the reading if something did.
-pub(crate) struct Batch {
-    pub(crate) found: Option<Vec<Appended>>,
-    pub(crate) error: Option<ReadError>,
-}
-
-/// The next messages: waits for the first one, then takes what comes soon.
-pub(crate) async fn collect(
-    messages: &mut BoxStream<Result<Appended, ReadError>>,
-    settings: ProjectorSettings,
-) -> Batch {
-    let mut found: Vec<Appended> = Vec::new();
-    let mut entries = 0;
-    let mut deadline = None;
-    let mut error = None;
-    while entries < settings.entries_max {
-        let next = match deadline {
-            None => messages.next().await,
-            Some(deadline) => match tokio::time::timeout_at(deadline, messages.next()).await {
-                Ok(next) => next,
-                Err(_) => break,
-            },
-        };
-        match next {
-            Some(Ok(message)) => {
-                entries += message.batch.entries.len();
-                found.push(message);
-            }
-            Some(Err(failure)) => error = Some(failure),
-            None => error = Some(ReadError::Transport("the log ended".into())),
-        }
-        if error.is_some() {
-            break;
-        }
-        deadline = deadline.or_else(|| Some(tokio::time::Instant::now() + settings.wait));
-    }
-    Batch { found: (!found.is_empty()).then_some(found), error }
-}
-
-/// Applies messages and moves the checkpoint, in one transaction. `None`: the fence held, and nothing
-/// was changed.
-pub(crate) async fn apply(
-    database: &Database,
-    from: &Checkpoint,
-    messages: Vec<Appended>,
-) -> Result<Option<u64>, DatabaseError> {
-    let started = Instant::now();
-    let to = messages.last().map_or(from.sequence, |message| message.sequence);
-    let entries = messages.iter().map(|message| message.batch.entries.len()).sum();
-    let mut plan = Plan::default();
-    for Appended { sequence, batch } in &messages {
-        for (index, entry) in (0u32..).zip(&batch.entries) {
-            let changes = project(entry, Position { sequence: *sequence, index });
-            changes.into_iter().for_each(|change| plan.push(change));
-        }
-    }
-    let mut client = database.client().await?;
-    let transaction = client.transaction().await?;
-    if !checkpoint::advance(&*transaction, from, to).await? {
-        transaction.rollback().await?;
-        return Ok(None);
-    }
-    let sink = Sink::new(&transaction);
-    for group in plan.finish() {
-        sink.apply(&group).await?;
-    }
-    transaction.commit().await?;
-    metrics::applied(entries, to, started.elapsed().as_secs_f64());
-    Ok(Some(to))
 }

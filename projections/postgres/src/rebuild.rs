@@ -5,9 +5,9 @@ use std::time::Duration;
 use deadpool_postgres::Object;
 use gradient_log::{EventLog, ReadError};
 
+use crate::batch::{ProjectorSettings, apply, collect};
 use crate::checkpoint::{self, Checkpoint};
 use crate::database::{Database, DatabaseError, SCHEMA};
-use crate::projector::{ProjectorSettings, apply, collect};
 
 /// Where the new tables grow.
 const FRESH: &str = "gradient_rebuild";

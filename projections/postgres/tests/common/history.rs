@@ -72,11 +72,11 @@ pub fn discovered(n: usize, attrs: Vec<AttrPath>) -> DiscoveredDerivation {
         outputs: vec![Output { name: "out".into(), path: Some(store_path(n + 1_000, "out")) }],
         dependencies,
         requirement: Requirement::new("x86_64-linux", features),
-        is_fixed_output: n % 7 == 0,
-        prefer_local_build: n % 5 == 0,
+        is_fixed_output: n.is_multiple_of(7),
+        prefer_local_build: n.is_multiple_of(5),
         timeout_secs: None,
         max_silent_secs: None,
-        pname: (n % 2 == 0).then(|| format!("package-{n}")),
+        pname: n.is_multiple_of(2).then(|| format!("package-{n}")),
     }
 }
 
@@ -147,14 +147,14 @@ impl World {
             name: format!("worker-{n}"),
             greeting: 0,
             fetch: true,
-            eval: n % 2 == 0,
+            eval: n.is_multiple_of(2),
             build: true,
             protocol_oldest: 1,
             protocol_newest: 1,
             open_assignments: vec![],
         };
         self.say(id, WorkerMessage::Hello(hello));
-        let features = if n % 3 == 0 { vec![Feature("kvm".into())] } else { vec![] };
+        let features = if n.is_multiple_of(3) { vec![Feature("kvm".into())] } else { vec![] };
         let capabilities = Capabilities {
             architectures: [System("x86_64-linux".into())].into(),
             system_features: features.into_iter().collect(),
@@ -271,7 +271,7 @@ impl World {
                     nar_hash: "sha256:0".into(),
                     nar_size: 4_096,
                 }],
-                substituted: assignment.0 % 5 == 0,
+                substituted: assignment.0.is_multiple_of(5),
                 build_time_ms: 1_234,
             }),
             _ => WorkerMessage::JobCompleted { job, assignment, elapsed_ms: 2_345 },

@@ -141,7 +141,7 @@ impl Running {
 }
 
 /// Projects a whole log with default settings.
-pub async fn project_all(database: &Database, log: &(impl EventLog + Clone)) {
+pub async fn project_all(database: &Database, log: &impl EventLog) {
     let last = log.last_sequence().await.expect("readable");
     let mut running = Running::start(database, log.clone(), ProjectorSettings::default());
     running.reach(last).await;
