@@ -12,7 +12,7 @@ use gradient_events::event::{
 use gradient_events::score::{MilliPoints, OfferNumber, Rule, RulePoints, RunnerUp};
 use gradient_events::worker::{EvalResult, JobUpdate};
 use gradient_events::{Cause, Entry, Event, FailureKind, Input, WorkerMessage};
-use gradient_projections::change::{self, Subject};
+use gradient_projections::change::{self, Graph, Subject};
 use gradient_projections::view::{AnomalyKind, BuildState, Outcome, Waiting};
 use gradient_projections::{Change, Key, Position, project};
 use history::{discovered, drv_path, evaluation, worker};
@@ -98,9 +98,9 @@ fn new_derivations_get_the_paths_of_their_mentions() {
         .collect();
     let expected: Vec<_> = edges.iter().copied().zip(needed.iter().map(|n| drv_path(*n))).collect();
     assert_eq!(mentioned, expected);
-    let names: Vec<bool> = changes.iter().map(Change::is_barrier).collect();
-    assert_eq!(names.iter().filter(|barrier| **barrier).count(), 1);
-    assert!(names.last().unwrap(), "the walk sees the new rows");
+    let graph: Vec<Graph> = changes.iter().filter_map(Change::graph).collect();
+    assert_eq!(graph.last(), Some(&Graph::Walks), "the walk sees the new rows");
+    assert_eq!(graph.iter().filter(|graph| **graph == Graph::Walks).count(), 1);
     assert!(changes.iter().any(|change| matches!(change, Change::EntryPoints(points)
         if points.points.len() == 1 && points.points[0].1 == BuildId(3))));
     assert!(changes.iter().any(|change| matches!(change, Change::DependenciesRecorded(edges)

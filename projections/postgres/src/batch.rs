@@ -1,16 +1,23 @@
 //! One transaction of the projector: messages in, rows and checkpoint out.
 
+use std::future::{Future, poll_fn};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use deadpool_postgres::Transaction;
 use futures_util::StreamExt;
 use gradient_log::{Appended, BoxStream, ReadError};
 use gradient_projections::{Position, project};
+use tokio_postgres::types::ToSql;
 
-use crate::apply::Sink;
+use crate::apply::{self, Statement};
 use crate::checkpoint::{self, Checkpoint};
 use crate::database::{Database, DatabaseError};
 use crate::metrics;
 use crate::plan::Plan;
+
+/// Most statements under way on the connection.
+const WINDOW: usize = 64;
 
 /// How much goes into one transaction.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +75,7 @@ pub(crate) async fn collect(
 
 /// Applies messages and moves the checkpoint, in one transaction. `None`: the fence held, and nothing
 /// was changed.
-pub(crate) async fn apply(
+pub(crate) async fn write(
     database: &Database,
     from: &Checkpoint,
     messages: Vec<Appended>,
@@ -89,11 +96,39 @@ pub(crate) async fn apply(
         transaction.rollback().await?;
         return Ok(None);
     }
-    let sink = Sink::new(&transaction);
-    for group in plan.finish() {
-        sink.apply(&group).await?;
+    let statements: Vec<Statement> = plan.finish().iter().flat_map(apply::statements).collect();
+    for window in statements.chunks(WINDOW) {
+        run(&transaction, window).await?;
     }
     transaction.commit().await?;
     metrics::applied(entries, to, started.elapsed().as_secs_f64());
     Ok(Some(to))
+}
+
+/// Runs statements one after the other without waiting for each answer: the server works in the order
+/// of arrival, so all are sent first and heard afterwards.
+async fn run(
+    transaction: &Transaction<'_>,
+    statements: &[Statement],
+) -> Result<(), tokio_postgres::Error> {
+    let mut prepared = Vec::with_capacity(statements.len());
+    for statement in statements {
+        let columns: Vec<&(dyn ToSql + Sync)> =
+            statement.columns.iter().map(|column| &**column as &(dyn ToSql + Sync)).collect();
+        prepared.push((transaction.prepare_cached(statement.sql).await?, columns));
+    }
+    let mut running = Vec::with_capacity(prepared.len());
+    for (statement, columns) in &prepared {
+        let mut answer = Box::pin(transaction.execute(statement, columns));
+        // The first look at it sends it.
+        let first = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
+        match first {
+            Poll::Ready(done) => drop(done?),
+            Poll::Pending => running.push(answer),
+        }
+    }
+    for answer in running {
+        answer.await?;
+    }
+    Ok(())
 }

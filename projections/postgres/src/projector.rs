@@ -8,7 +8,7 @@ use gradient_runtime::shutdown::CancellationToken;
 use tokio::sync::watch;
 
 pub use crate::batch::ProjectorSettings;
-use crate::batch::{apply, collect};
+use crate::batch::{collect, write};
 use crate::checkpoint::{self, Checkpoint};
 use crate::database::{Database, DatabaseError};
 use crate::metrics;
@@ -183,7 +183,7 @@ impl Projector {
                 let from = checkpoint.sequence;
                 let database = |source| ProjectorError::Database { position: from, source };
                 let Some(sequence) =
-                    apply(&self.database, &checkpoint, batch).await.map_err(database)?
+                    write(&self.database, &checkpoint, batch).await.map_err(database)?
                 else {
                     return Ok(Pass::Fenced);
                 };

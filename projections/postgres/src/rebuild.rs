@@ -5,7 +5,7 @@ use std::time::Duration;
 use deadpool_postgres::Object;
 use gradient_log::{EventLog, ReadError};
 
-use crate::batch::{ProjectorSettings, apply, collect};
+use crate::batch::{ProjectorSettings, collect, write};
 use crate::checkpoint::{self, Checkpoint};
 use crate::database::{Database, DatabaseError, SCHEMA};
 
@@ -138,7 +138,7 @@ impl<L: EventLog, F: FnMut(RebuildProgress)> Building<'_, L, F> {
             if let Some(mut found) = batch.found {
                 found.retain(|message| message.sequence <= target);
                 let entries: usize = found.iter().map(|message| message.batch.entries.len()).sum();
-                let applied = apply(&self.fresh, &self.checkpoint, found).await?;
+                let applied = write(&self.fresh, &self.checkpoint, found).await?;
                 self.checkpoint.sequence = applied.ok_or(RebuildError::Disturbed { position })?;
                 self.entries += entries as u64;
                 (self.progress)(RebuildProgress {

@@ -97,8 +97,8 @@ pub struct EvaluationEnded {
     pub at: Timestamp,
 }
 
-/// An evaluation wants these builds and, below them, all that is not built yet. A barrier: it reads
-/// states and dependencies of builds that it does not name.
+/// An evaluation wants these builds and, below them, all that is not built yet. It walks over the
+/// graph: it reads states and dependencies of builds that it does not name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EvaluationWants {
     /// Which.

@@ -1,15 +1,15 @@
 //! What becomes of the tables: one variant per kind of change, each kind one bulk statement.
 //!
-//! Every change touches rows of the keys that [`Change::keys`] names, and reads no others, but for
-//! derivations, which never change once recorded. Changes with different keys may therefore be
-//! applied in any order; [`Change::is_barrier`] marks the exception.
+//! Every change touches rows of the keys that [`Change::keys`] names, and reads no others. Changes
+//! with different keys may therefore be applied in any order; [`Change::graph`] names the exception,
+//! the walk over a graph that other changes grow.
 
 mod build;
 mod evaluation;
 mod fleet;
 mod job;
 
-use gradient_domain::{AssignmentId, BuildId, EvaluationId, JobId, WorkerId};
+use gradient_domain::{AssignmentId, BuildId, EvaluationId, JobId, Kind, WorkerId};
 
 pub use build::*;
 pub use evaluation::*;
@@ -25,8 +25,12 @@ pub enum Key {
     Assignment(AssignmentId),
     /// The entry points of an evaluation.
     EntryPoints(EvaluationId),
+    /// The builds that an evaluation wants.
+    Wants(EvaluationId),
     /// A worker.
     Worker(WorkerId),
+    /// One kind of slot of a worker: since when it is idle.
+    Slot(WorkerId, Kind),
     /// The settings in force.
     Settings,
 }
@@ -81,12 +85,16 @@ pub enum Change {
 impl Change {
     /// The rows that it reads or writes; none for a row that only this change ever touches.
     #[must_use]
-    pub fn keys(&self) -> [Option<Key>; 2] {
-        let one = |key| [Some(key), None];
+    pub fn keys(&self) -> [Option<Key>; 3] {
+        let slots = |id: WorkerId| {
+            let slot = |kind| Some(Key::Slot(id, kind));
+            [Some(Key::Worker(id)), slot(Kind::Evaluate), slot(Kind::Build)]
+        };
+        let one = |key| [Some(key), None, None];
         let evaluation = |id: EvaluationId| one(Key::Job(JobId::Evaluate(id)));
         let build = |id: BuildId| one(Key::Job(JobId::Build(id)));
         let hand_out =
-            |job: JobId, id: AssignmentId| [Some(Key::Job(job)), Some(Key::Assignment(id))];
+            |job: JobId, id: AssignmentId| [Some(Key::Job(job)), Some(Key::Assignment(id)), None];
         let attempt = |id: BuildId, assignment| hand_out(JobId::Build(id), assignment);
         match self {
             Change::SettingsReplaced(_) => one(Key::Settings),
@@ -99,6 +107,7 @@ impl Change {
             Change::EvaluationHandedOut(c) => evaluation(c.evaluation),
             Change::EvaluationEnded(c) => evaluation(c.evaluation),
             Change::EntryPoints(c) => one(Key::EntryPoints(c.evaluation)),
+            Change::EvaluationWants(c) => one(Key::Wants(c.evaluation)),
             Change::DerivationMentioned(c) => build(c.build),
             Change::DerivationRecorded(c) => build(c.build),
             Change::DependenciesRecorded(c) => build(c.build),
@@ -120,22 +129,45 @@ impl Change {
             Change::DispatchAccepted(c) => one(Key::Assignment(c.assignment)),
             Change::DispatchAborting(c) => hand_out(c.job, c.assignment),
             Change::DispatchEnded(c) => hand_out(c.job, c.assignment),
-            Change::WorkerJoined(c) => one(Key::Worker(c.worker)),
-            Change::WorkerRejected(c) => one(Key::Worker(c.worker)),
+            Change::WorkerJoined(c) => slots(c.worker),
+            Change::WorkerRejected(c) => slots(c.worker),
             Change::WorkerCapabilities(c) => one(Key::Worker(c.worker)),
             Change::WorkerFigures(c) => one(Key::Worker(c.worker)),
-            Change::WorkerIdle(c) => one(Key::Worker(c.worker)),
-            Change::WorkerPresence(c) => one(Key::Worker(c.worker)),
-            Change::EvaluationWants(_)
-            | Change::Message(_)
-            | Change::Anomaly(_)
-            | Change::Touched(_) => [None, None],
+            Change::WorkerIdle(c) => one(Key::Slot(c.worker, c.kind)),
+            Change::WorkerPresence(c) => slots(c.worker),
+            Change::Message(_) | Change::Anomaly(_) | Change::Touched(_) => [None, None, None],
         }
     }
 
-    /// Whether it must see everything before it and be seen by everything after it.
+    /// What it has to do with the graph of builds as a whole, if anything: a walk sees what grew
+    /// before it, and nothing that grows after it.
     #[must_use]
-    pub fn is_barrier(&self) -> bool {
-        matches!(self, Change::EvaluationWants(_))
+    pub fn graph(&self) -> Option<Graph> {
+        match self {
+            Change::EvaluationWants(_) => Some(Graph::Walks),
+            // Whether a build is done is all that a walk asks of its state, and success is for ever.
+            Change::DerivationMentioned(_)
+            | Change::DependenciesRecorded(_)
+            | Change::BuildSucceeded(_) => Some(Graph::Grows),
+            _ => None,
+        }
     }
+
+    /// Whether it leaves nothing of an earlier change of the same kind with the same keys.
+    #[must_use]
+    pub fn overwrites(&self) -> bool {
+        matches!(
+            self,
+            Change::WorkerIdle(_) | Change::WorkerFigures(_) | Change::SettingsReplaced(_)
+        )
+    }
+}
+
+/// How a change depends on the graph of builds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Graph {
+    /// It adds nodes or edges, or ends walks at a build that is done.
+    Grows,
+    /// It walks along edges to builds that it does not name.
+    Walks,
 }

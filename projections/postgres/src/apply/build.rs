@@ -5,21 +5,18 @@ use gradient_projections::change::{
     BuildSucceeded, BuildThawed, DependenciesRecorded, DerivationMentioned, DerivationRecorded,
 };
 
-use super::{Sink, bulk, int, json, text};
-use crate::database::DatabaseError;
+use super::{Statement, bulk, int, json, text};
 
-type Done = Result<(), DatabaseError>;
-
-pub(super) async fn mentioned(sink: &Sink<'_>, rows: &[&DerivationMentioned]) -> Done {
+pub(super) fn mentioned(rows: &[&DerivationMentioned]) -> Statement {
     let sql = "WITH r AS (SELECT * FROM unnest($1::int8[], $2::text[], $3::int8[]) \
              AS r (build, drv_path, at)), \
            known AS (INSERT INTO derivation (build, drv_path) SELECT build, drv_path FROM r) \
          INSERT INTO build (build, state, created_at, wanted_at) \
          SELECT build, 'created', at, at FROM r";
-    bulk!(sink, sql, rows, |r| [i64::from(r.build.0), r.drv_path.to_string(), int(r.at.0)])
+    bulk!(sql, rows, |r| [i64::from(r.build.0), r.drv_path.to_string(), int(r.at.0)])
 }
 
-pub(super) async fn recorded(sink: &Sink<'_>, rows: &[&DerivationRecorded]) -> Done {
+pub(super) fn recorded(rows: &[&DerivationRecorded]) -> Statement {
     let sql = "UPDATE derivation AS d SET recorded_sequence = r.log_sequence, \
            recorded_index = r.log_index, system = r.system, features = r.features, \
            outputs = r.outputs, is_fixed_output = r.is_fixed_output, \
@@ -29,7 +26,7 @@ pub(super) async fn recorded(sink: &Sink<'_>, rows: &[&DerivationRecorded]) -> D
            AS r (build, log_sequence, log_index, system, features, outputs, is_fixed_output, \
              prefer_local_build, pname) \
          WHERE d.build = r.build AND d.recorded_sequence IS NULL";
-    bulk!(sink, sql, rows, |r| [
+    bulk!(sql, rows, |r| [
         i64::from(r.build.0),
         int(r.position.sequence),
         r.position.index.cast_signed(),
@@ -42,7 +39,7 @@ pub(super) async fn recorded(sink: &Sink<'_>, rows: &[&DerivationRecorded]) -> D
     ])
 }
 
-pub(super) async fn dependencies(sink: &Sink<'_>, rows: &[&DependenciesRecorded]) -> Done {
+pub(super) fn dependencies(rows: &[&DependenciesRecorded]) -> Statement {
     let sql = "INSERT INTO derivation_dependency (build, dependency, outputs) \
          SELECT r.build, r.dependency, r.outputs \
          FROM unnest($1::int8[], $2::int8[], $3::int4[], $4::int8[], $5::jsonb[]) \
@@ -54,7 +51,7 @@ pub(super) async fn dependencies(sink: &Sink<'_>, rows: &[&DependenciesRecorded]
         .iter()
         .flat_map(|row| row.dependencies.iter().map(move |(build, outputs)| (row, *build, outputs)))
         .collect();
-    bulk!(sink, sql, edges, |edge| [
+    bulk!(sql, edges, |edge| [
         i64::from(edge.0.build.0),
         int(edge.0.position.sequence),
         edge.0.position.index.cast_signed(),
@@ -63,38 +60,38 @@ pub(super) async fn dependencies(sink: &Sink<'_>, rows: &[&DependenciesRecorded]
     ])
 }
 
-pub(super) async fn ready(sink: &Sink<'_>, rows: &[&BuildReady]) -> Done {
+pub(super) fn ready(rows: &[&BuildReady]) -> Statement {
     let sql = "UPDATE build AS b SET state = 'queued', ready_at = r.at \
          FROM unnest($1::int8[], $2::int8[]) AS r (build, at) WHERE b.build = r.build";
-    bulk!(sink, sql, rows, |r| [i64::from(r.build.0), int(r.at.0)])
+    bulk!(sql, rows, |r| [i64::from(r.build.0), int(r.at.0)])
 }
 
-pub(super) async fn queued(sink: &Sink<'_>, rows: &[&BuildQueued]) -> Done {
+pub(super) fn queued(rows: &[&BuildQueued]) -> Statement {
     let sql = "UPDATE build SET state = 'queued', retry_at = NULL WHERE build = ANY ($1::int8[])";
-    bulk!(sink, sql, rows, |r| [i64::from(r.build.0)])
+    bulk!(sql, rows, |r| [i64::from(r.build.0)])
 }
 
-pub(super) async fn assigned(sink: &Sink<'_>, rows: &[&BuildAssigned]) -> Done {
+pub(super) fn assigned(rows: &[&BuildAssigned]) -> Statement {
     let sql = "UPDATE build AS b SET state = 'assigned', assignment = r.assignment, \
            attempts = b.attempts + 1, started_at = NULL \
          FROM unnest($1::int8[], $2::int8[]) AS r (build, assignment) WHERE b.build = r.build";
-    bulk!(sink, sql, rows, |r| [i64::from(r.build.0), int(r.assignment.0)])
+    bulk!(sql, rows, |r| [i64::from(r.build.0), int(r.assignment.0)])
 }
 
-pub(super) async fn released(sink: &Sink<'_>, rows: &[&BuildReleased]) -> Done {
+pub(super) fn released(rows: &[&BuildReleased]) -> Statement {
     let sql = "UPDATE build AS b SET state = 'created', assignment = NULL \
          FROM unnest($1::int8[], $2::int8[]) AS r (build, assignment) \
          WHERE b.build = r.build AND b.assignment = r.assignment";
-    bulk!(sink, sql, rows, |r| [i64::from(r.build.0), int(r.assignment.0)])
+    bulk!(sql, rows, |r| [i64::from(r.build.0), int(r.assignment.0)])
 }
 
-pub(super) async fn started(sink: &Sink<'_>, rows: &[&BuildStarted]) -> Done {
+pub(super) fn started(rows: &[&BuildStarted]) -> Statement {
     let sql = "UPDATE build AS b SET state = 'building', started_at = r.at \
          FROM unnest($1::int8[], $2::int8[]) AS r (build, at) WHERE b.build = r.build";
-    bulk!(sink, sql, rows, |r| [i64::from(r.build.0), int(r.at.0)])
+    bulk!(sql, rows, |r| [i64::from(r.build.0), int(r.at.0)])
 }
 
-pub(super) async fn succeeded(sink: &Sink<'_>, rows: &[&BuildSucceeded]) -> Done {
+pub(super) fn succeeded(rows: &[&BuildSucceeded]) -> Statement {
     let sql = "UPDATE build AS b SET \
            state = CASE WHEN r.substituted THEN 'substituted' ELSE 'completed' END, \
            outputs = coalesce( \
@@ -104,11 +101,11 @@ pub(super) async fn succeeded(sink: &Sink<'_>, rows: &[&BuildSucceeded]) -> Done
            cause = NULL \
          FROM unnest($1::int8[], $2::bool[], $3::int8[]) AS r (build, substituted, at) \
          WHERE b.build = r.build";
-    bulk!(sink, sql, rows, |r| [i64::from(r.build.0), r.substituted, int(r.at.0)])
+    bulk!(sql, rows, |r| [i64::from(r.build.0), r.substituted, int(r.at.0)])
 }
 
 /// A failure that another try may mend is no end.
-pub(super) async fn ended(sink: &Sink<'_>, rows: &[&BuildEnded]) -> Done {
+pub(super) fn ended(rows: &[&BuildEnded]) -> Statement {
     let sql = "UPDATE build AS b SET state = r.state, assignment = NULL, message = r.message, \
            cause = r.cause, retry_at = r.retry_at, \
            failures = b.failures + CASE WHEN r.retry_at IS NULL THEN 0 ELSE 1 END, \
@@ -116,7 +113,7 @@ pub(super) async fn ended(sink: &Sink<'_>, rows: &[&BuildEnded]) -> Done {
          FROM unnest($1::int8[], $2::text[], $3::text[], $4::int8[], $5::int8[], $6::int8[]) \
            AS r (build, state, message, cause, retry_at, at) \
          WHERE b.build = r.build";
-    bulk!(sink, sql, rows, |r| [
+    bulk!(sql, rows, |r| [
         i64::from(r.build.0),
         r.state.name(),
         r.message.as_deref().map(text),
@@ -126,10 +123,10 @@ pub(super) async fn ended(sink: &Sink<'_>, rows: &[&BuildEnded]) -> Done {
     ])
 }
 
-pub(super) async fn thawed(sink: &Sink<'_>, rows: &[&BuildThawed]) -> Done {
+pub(super) fn thawed(rows: &[&BuildThawed]) -> Statement {
     let sql = "UPDATE build AS b SET state = 'created', failures = 0, wanted_at = r.at, \
            ready_at = NULL, started_at = NULL, finished_at = NULL, retry_at = NULL, message = NULL, \
            cause = NULL \
          FROM unnest($1::int8[], $2::int8[]) AS r (build, at) WHERE b.build = r.build";
-    bulk!(sink, sql, rows, |r| [i64::from(r.build.0), int(r.at.0)])
+    bulk!(sql, rows, |r| [i64::from(r.build.0), int(r.at.0)])
 }

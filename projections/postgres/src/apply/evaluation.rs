@@ -6,19 +6,16 @@ use gradient_projections::change::{
     Message,
 };
 
-use super::{Sink, bulk, int, json, text};
-use crate::database::DatabaseError;
+use super::{Statement, bulk, int, json, text};
 
-type Done = Result<(), DatabaseError>;
-
-pub(super) async fn requested(sink: &Sink<'_>, rows: &[&EvaluationRequested]) -> Done {
+pub(super) fn requested(rows: &[&EvaluationRequested]) -> Statement {
     let sql = "INSERT INTO evaluation \
          (evaluation, log_sequence, log_index, flake, label, patterns, state, requested_at) \
          SELECT evaluation, log_sequence, log_index, flake, label, patterns, 'queued', at \
          FROM unnest($1::uuid[], $2::int8[], $3::int4[], $4::jsonb[], $5::text[], $6::jsonb[], $7::int8[]) \
            AS r (evaluation, log_sequence, log_index, flake, label, patterns, at) \
          ON CONFLICT DO NOTHING";
-    bulk!(sink, sql, rows, |r| [
+    bulk!(sql, rows, |r| [
         r.evaluation.uuid(),
         int(r.position.sequence),
         r.position.index.cast_signed(),
@@ -29,7 +26,7 @@ pub(super) async fn requested(sink: &Sink<'_>, rows: &[&EvaluationRequested]) ->
     ])
 }
 
-pub(super) async fn advanced(sink: &Sink<'_>, rows: &[&EvaluationAdvanced]) -> Done {
+pub(super) fn advanced(rows: &[&EvaluationAdvanced]) -> Statement {
     let sql = "UPDATE evaluation AS e SET \
            state = r.state, \
            waiting = CASE WHEN r.state = 'queued' AND e.waiting->>'kind' = 'retry' THEN e.waiting END, \
@@ -39,57 +36,53 @@ pub(super) async fn advanced(sink: &Sink<'_>, rows: &[&EvaluationAdvanced]) -> D
              ELSE e.discovered_at END \
          FROM unnest($1::uuid[], $2::text[], $3::int8[]) AS r (evaluation, state, at) \
          WHERE e.evaluation = r.evaluation";
-    bulk!(sink, sql, rows, |r| [r.evaluation.uuid(), r.state.name(), int(r.at.0)])
+    bulk!(sql, rows, |r| [r.evaluation.uuid(), r.state.name(), int(r.at.0)])
 }
 
-pub(super) async fn waits(sink: &Sink<'_>, rows: &[&EvaluationWaits]) -> Done {
+pub(super) fn waits(rows: &[&EvaluationWaits]) -> Statement {
     let sql = "UPDATE evaluation AS e SET state = r.state, waiting = r.waiting, \
            waiting_since = CASE WHEN e.waiting = r.waiting THEN e.waiting_since ELSE r.at END \
          FROM unnest($1::uuid[], $2::text[], $3::jsonb[], $4::int8[]) \
            AS r (evaluation, state, waiting, at) \
          WHERE e.evaluation = r.evaluation";
-    bulk!(sink, sql, rows, |r| [r.evaluation.uuid(), r.state.name(), json(&r.reason), int(r.at.0),])
+    bulk!(sql, rows, |r| [r.evaluation.uuid(), r.state.name(), json(&r.reason), int(r.at.0),])
 }
 
-pub(super) async fn retries(sink: &Sink<'_>, rows: &[&EvaluationRetries]) -> Done {
+pub(super) fn retries(rows: &[&EvaluationRetries]) -> Statement {
     let sql = "UPDATE evaluation SET waiting = NULL, waiting_since = NULL \
          WHERE evaluation = ANY ($1::uuid[]) AND waiting->>'kind' = 'retry'";
-    bulk!(sink, sql, rows, |r| [r.evaluation.uuid()])
+    bulk!(sql, rows, |r| [r.evaluation.uuid()])
 }
 
-pub(super) async fn source(sink: &Sink<'_>, rows: &[&EvaluationSource]) -> Done {
+pub(super) fn source(rows: &[&EvaluationSource]) -> Statement {
     let sql = "UPDATE evaluation AS e SET flake_source = r.flake_source, locked_url = r.locked_url \
          FROM unnest($1::uuid[], $2::text[], $3::text[]) AS r (evaluation, flake_source, locked_url) \
          WHERE e.evaluation = r.evaluation";
-    bulk!(sink, sql, rows, |r| [
-        r.evaluation.uuid(),
-        r.flake_source.to_string(),
-        text(&r.locked_url),
-    ])
+    bulk!(sql, rows, |r| [r.evaluation.uuid(), r.flake_source.to_string(), text(&r.locked_url),])
 }
 
-pub(super) async fn counted(sink: &Sink<'_>, rows: &[&EvaluationCounted]) -> Done {
+pub(super) fn counted(rows: &[&EvaluationCounted]) -> Statement {
     let sql = "UPDATE evaluation AS e SET errors = e.errors + r.errors, \
            warnings = e.warnings + r.warnings \
          FROM unnest($1::uuid[], $2::int8[], $3::int8[]) AS r (evaluation, errors, warnings) \
          WHERE e.evaluation = r.evaluation";
-    bulk!(sink, sql, rows, |r| [r.evaluation.uuid(), int(r.errors), int(r.warnings)])
+    bulk!(sql, rows, |r| [r.evaluation.uuid(), int(r.errors), int(r.warnings)])
 }
 
-pub(super) async fn handed_out(sink: &Sink<'_>, rows: &[&EvaluationHandedOut]) -> Done {
+pub(super) fn handed_out(rows: &[&EvaluationHandedOut]) -> Statement {
     let sql = "UPDATE evaluation AS e SET hand_outs = e.hand_outs + 1, \
            started_at = coalesce(e.started_at, r.at) \
          FROM unnest($1::uuid[], $2::int8[]) AS r (evaluation, at) \
          WHERE e.evaluation = r.evaluation";
-    bulk!(sink, sql, rows, |r| [r.evaluation.uuid(), int(r.at.0)])
+    bulk!(sql, rows, |r| [r.evaluation.uuid(), int(r.at.0)])
 }
 
-pub(super) async fn ended(sink: &Sink<'_>, rows: &[&EvaluationEnded]) -> Done {
+pub(super) fn ended(rows: &[&EvaluationEnded]) -> Statement {
     let sql = "UPDATE evaluation AS e SET state = r.state, error = r.error, finished_at = r.at, \
            waiting = NULL, waiting_since = NULL \
          FROM unnest($1::uuid[], $2::text[], $3::text[], $4::int8[]) AS r (evaluation, state, error, at) \
          WHERE e.evaluation = r.evaluation";
-    bulk!(sink, sql, rows, |r| [
+    bulk!(sql, rows, |r| [
         r.evaluation.uuid(),
         r.state.name(),
         r.error.as_deref().map(text),
@@ -99,7 +92,7 @@ pub(super) async fn ended(sink: &Sink<'_>, rows: &[&EvaluationEnded]) -> Done {
 
 /// The walk of the scheduler: a build that is done needs nothing below it, and what the evaluation
 /// wants already was walked before.
-pub(super) async fn wants(sink: &Sink<'_>, rows: &[&EvaluationWants]) -> Done {
+pub(super) fn wants(rows: &[&EvaluationWants]) -> Vec<Statement> {
     let sql = "WITH RECURSIVE wanted (build) AS ( \
            SELECT unnest($2::int8[]) \
            UNION \
@@ -110,14 +103,14 @@ pub(super) async fn wants(sink: &Sink<'_>, rows: &[&EvaluationWants]) -> Done {
                              WHERE e.evaluation = $1 AND e.build = d.dependency)) \
          INSERT INTO evaluation_build (evaluation, build) SELECT $1, build FROM wanted \
          ON CONFLICT DO NOTHING";
-    for row in rows {
+    let statement = |row: &&EvaluationWants| {
         let builds: Vec<i64> = row.builds.iter().map(|build| i64::from(build.0)).collect();
-        sink.run(sql, vec![Box::new(row.evaluation.uuid()), Box::new(builds)]).await?;
-    }
-    Ok(())
+        Statement { sql, columns: vec![Box::new(row.evaluation.uuid()), Box::new(builds)] }
+    };
+    rows.iter().map(statement).collect()
 }
 
-pub(super) async fn entry_points(sink: &Sink<'_>, rows: &[&EntryPoints]) -> Done {
+pub(super) fn entry_points(rows: &[&EntryPoints]) -> Statement {
     let sql = "INSERT INTO entry_point (evaluation, attr_digest, attr_path, attr, build) \
          SELECT DISTINCT ON (evaluation, attr_path) \
            evaluation, md5(attr_path::text)::uuid, attr_path, attr, build \
@@ -129,7 +122,7 @@ pub(super) async fn entry_points(sink: &Sink<'_>, rows: &[&EntryPoints]) -> Done
         .iter()
         .flat_map(|row| row.points.iter().map(|(attr, build)| (row.evaluation, attr, *build)))
         .collect();
-    bulk!(sink, sql, points, |point| [
+    bulk!(sql, points, |point| [
         point.0.uuid(),
         json(point.1),
         text(&point.1.to_string()),
@@ -137,12 +130,12 @@ pub(super) async fn entry_points(sink: &Sink<'_>, rows: &[&EntryPoints]) -> Done
     ])
 }
 
-pub(super) async fn messages(sink: &Sink<'_>, rows: &[&Message]) -> Done {
+pub(super) fn messages(rows: &[&Message]) -> Statement {
     let sql = "INSERT INTO evaluation_message \
          (evaluation, log_sequence, log_index, ordinal, level, attr_path, text, at) \
          SELECT * FROM unnest($1::uuid[], $2::int8[], $3::int4[], $4::int4[], $5::text[], $6::jsonb[], \
            $7::text[], $8::int8[])";
-    bulk!(sink, sql, rows, |r| [
+    bulk!(sql, rows, |r| [
         r.evaluation.uuid(),
         int(r.position.sequence),
         r.position.index.cast_signed(),

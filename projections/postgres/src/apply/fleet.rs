@@ -6,20 +6,17 @@ use gradient_projections::change::{
     WorkerJoined, WorkerPresence, WorkerRejected,
 };
 
-use super::{Sink, bulk, int, json, text};
-use crate::database::DatabaseError;
+use super::{Statement, bulk, int, json, text};
 
-type Done = Result<(), DatabaseError>;
-
-pub(super) async fn settings(sink: &Sink<'_>, rows: &[&SettingsReplaced]) -> Done {
+pub(super) fn settings(rows: &[&SettingsReplaced]) -> Statement {
     let sql = "INSERT INTO settings (id, at, settings) \
          SELECT 1, at, settings FROM unnest($1::int8[], $2::jsonb[]) AS r (at, settings) \
          ON CONFLICT (id) DO UPDATE SET at = EXCLUDED.at, settings = EXCLUDED.settings";
-    bulk!(sink, sql, rows, |r| [int(r.at.0), json(&r.settings)])
+    bulk!(sql, rows, |r| [int(r.at.0), json(&r.settings)])
 }
 
 /// The same session again keeps what is known of it, unless it had gone meanwhile.
-pub(super) async fn joined(sink: &Sink<'_>, rows: &[&WorkerJoined]) -> Done {
+pub(super) fn joined(rows: &[&WorkerJoined]) -> Statement {
     let sql = "INSERT INTO worker AS w (worker, session, name, can_fetch, can_eval, can_build, protocol, presence, \
            presence_at, joined_at) \
          SELECT worker, session, name, can_fetch, can_eval, can_build, protocol, 'connected', at, at \
@@ -45,7 +42,7 @@ pub(super) async fn joined(sink: &Sink<'_>, rows: &[&WorkerJoined]) -> Done {
              AND w.presence IN ('connected', 'draining') THEN w.idle_evaluate_since END, \
            idle_build_since = CASE WHEN w.session = EXCLUDED.session \
              AND w.presence IN ('connected', 'draining') THEN w.idle_build_since END";
-    bulk!(sink, sql, rows, |r| [
+    bulk!(sql, rows, |r| [
         r.worker.uuid(),
         r.session.uuid(),
         text(&r.name),
@@ -57,14 +54,14 @@ pub(super) async fn joined(sink: &Sink<'_>, rows: &[&WorkerJoined]) -> Done {
     ])
 }
 
-pub(super) async fn rejected(sink: &Sink<'_>, rows: &[&WorkerRejected]) -> Done {
+pub(super) fn rejected(rows: &[&WorkerRejected]) -> Statement {
     let sql = "INSERT INTO worker (worker, session, rejection, name, can_fetch, can_eval, can_build, protocol, \
            presence, presence_at, joined_at) \
          SELECT worker, session, rejection, '', false, false, false, 0, 'refused', at, at \
          FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int8[]) \
            AS r (worker, session, rejection, at) \
          ON CONFLICT (worker) DO UPDATE SET rejection = EXCLUDED.rejection";
-    bulk!(sink, sql, rows, |r| [
+    bulk!(sql, rows, |r| [
         r.worker.uuid(),
         r.session.uuid(),
         format!("{} ({})", text(&r.reason), r.code),
@@ -72,47 +69,53 @@ pub(super) async fn rejected(sink: &Sink<'_>, rows: &[&WorkerRejected]) -> Done 
     ])
 }
 
-pub(super) async fn capabilities(sink: &Sink<'_>, rows: &[&WorkerCapabilities]) -> Done {
+pub(super) fn capabilities(rows: &[&WorkerCapabilities]) -> Statement {
     let sql = "UPDATE worker AS w SET capabilities = r.capabilities, capabilities_version = r.version \
          FROM unnest($1::uuid[], $2::jsonb[], $3::int8[]) AS r (worker, capabilities, version) \
          WHERE w.worker = r.worker";
-    bulk!(sink, sql, rows, |r| [r.worker.uuid(), json(&r.capabilities), i64::from(r.version),])
+    bulk!(sql, rows, |r| [r.worker.uuid(), json(&r.capabilities), i64::from(r.version),])
 }
 
-pub(super) async fn figures(sink: &Sink<'_>, rows: &[&WorkerFigures]) -> Done {
+pub(super) fn figures(rows: &[&WorkerFigures]) -> Statement {
     let sql = "UPDATE worker AS w SET metrics = r.metrics, metrics_at = r.at \
          FROM unnest($1::uuid[], $2::jsonb[], $3::int8[]) AS r (worker, metrics, at) \
          WHERE w.worker = r.worker";
-    bulk!(sink, sql, rows, |r| [r.worker.uuid(), json(&r.metrics), int(r.at.0)])
+    bulk!(sql, rows, |r| [r.worker.uuid(), json(&r.metrics), int(r.at.0)])
 }
 
-pub(super) async fn idle(sink: &Sink<'_>, rows: &[&WorkerIdle]) -> Done {
+/// Both kinds of slot of a worker may come together; its row is updated once.
+pub(super) fn idle(rows: &[&WorkerIdle]) -> Statement {
     let sql = "UPDATE worker AS w SET \
-           idle_evaluate_since = CASE WHEN r.is_build THEN w.idle_evaluate_since ELSE r.since END, \
-           idle_build_since = CASE WHEN r.is_build THEN r.since ELSE w.idle_build_since END \
-         FROM unnest($1::uuid[], $2::bool[], $3::int8[]) AS r (worker, is_build, since) \
+           idle_evaluate_since = CASE WHEN r.of_evaluate THEN r.evaluate_since \
+             ELSE w.idle_evaluate_since END, \
+           idle_build_since = CASE WHEN r.of_build THEN r.build_since ELSE w.idle_build_since END \
+         FROM (SELECT worker, bool_or(is_build) AS of_build, bool_or(NOT is_build) AS of_evaluate, \
+             max(since) FILTER (WHERE is_build) AS build_since, \
+             max(since) FILTER (WHERE NOT is_build) AS evaluate_since \
+           FROM unnest($1::uuid[], $2::bool[], $3::int8[]) AS r (worker, is_build, since) \
+           GROUP BY worker) AS r \
          WHERE w.worker = r.worker";
-    bulk!(sink, sql, rows, |r| [
+    bulk!(sql, rows, |r| [
         r.worker.uuid(),
         r.kind == Kind::Build,
         r.since.map(|since| int(since.0)),
     ])
 }
 
-pub(super) async fn presence(sink: &Sink<'_>, rows: &[&WorkerPresence]) -> Done {
+pub(super) fn presence(rows: &[&WorkerPresence]) -> Statement {
     let sql = "UPDATE worker AS w SET presence = r.presence, presence_at = r.at, \
            idle_evaluate_since = NULL, idle_build_since = NULL \
          FROM unnest($1::uuid[], $2::text[], $3::int8[]) AS r (worker, presence, at) \
          WHERE w.worker = r.worker";
-    bulk!(sink, sql, rows, |r| [r.worker.uuid(), r.presence.name(), int(r.at.0)])
+    bulk!(sql, rows, |r| [r.worker.uuid(), r.presence.name(), int(r.at.0)])
 }
 
-pub(super) async fn anomalies(sink: &Sink<'_>, rows: &[&Anomaly]) -> Done {
+pub(super) fn anomalies(rows: &[&Anomaly]) -> Statement {
     let sql = "INSERT INTO anomaly (log_sequence, log_index, ordinal, kind, worker, job, assignment, \
            reason, at) \
          SELECT * FROM unnest($1::int8[], $2::int4[], $3::int4[], $4::text[], $5::uuid[], $6::text[], \
            $7::int8[], $8::text[], $9::int8[])";
-    bulk!(sink, sql, rows, |r| [
+    bulk!(sql, rows, |r| [
         int(r.position.sequence),
         r.position.index.cast_signed(),
         r.ordinal.cast_signed(),
@@ -125,10 +128,10 @@ pub(super) async fn anomalies(sink: &Sink<'_>, rows: &[&Anomaly]) -> Done {
     ])
 }
 
-pub(super) async fn touched(sink: &Sink<'_>, rows: &[&Touched]) -> Done {
+pub(super) fn touched(rows: &[&Touched]) -> Statement {
     let sql = "INSERT INTO entry_index (subject, log_sequence, log_index) \
          SELECT * FROM unnest($1::text[], $2::int8[], $3::int4[])";
-    bulk!(sink, sql, rows, |r| [
+    bulk!(sql, rows, |r| [
         r.subject.to_string(),
         int(r.position.sequence),
         r.position.index.cast_signed(),

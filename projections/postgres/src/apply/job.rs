@@ -7,10 +7,7 @@ use gradient_projections::change::{
 };
 use uuid::Uuid;
 
-use super::{Sink, bulk, int, json, text};
-use crate::database::DatabaseError;
-
-type Done = Result<(), DatabaseError>;
+use super::{Statement, bulk, int, json, text};
 
 fn build_of(job: JobId) -> Option<i64> {
     match job {
@@ -26,7 +23,7 @@ fn evaluation_of(job: JobId) -> Option<Uuid> {
     }
 }
 
-pub(super) async fn pending(sink: &Sink<'_>, rows: &[&JobPending]) -> Done {
+pub(super) fn pending(rows: &[&JobPending]) -> Statement {
     let sql = "INSERT INTO pending_job (job, kind, build, evaluation, offer, system, features, \
            queued_at, ready_at, offered_at, hand_outs, requeue_reason, log_sequence, log_index) \
          SELECT r.job, r.kind, r.build, r.evaluation, r.offer, d.system, d.features, \
@@ -42,7 +39,7 @@ pub(super) async fn pending(sink: &Sink<'_>, rows: &[&JobPending]) -> Done {
            ready_at = EXCLUDED.ready_at, hand_outs = EXCLUDED.hand_outs, \
            requeue_reason = EXCLUDED.requeue_reason, log_sequence = EXCLUDED.log_sequence, \
            log_index = EXCLUDED.log_index";
-    bulk!(sink, sql, rows, |r| [
+    bulk!(sql, rows, |r| [
         r.job.to_string(),
         r.job.kind().to_string(),
         build_of(r.job),
@@ -55,12 +52,12 @@ pub(super) async fn pending(sink: &Sink<'_>, rows: &[&JobPending]) -> Done {
     ])
 }
 
-pub(super) async fn taken(sink: &Sink<'_>, rows: &[&JobTaken]) -> Done {
+pub(super) fn taken(rows: &[&JobTaken]) -> Statement {
     let sql = "DELETE FROM pending_job WHERE job = ANY ($1::text[])";
-    bulk!(sink, sql, rows, |r| [r.job.to_string()])
+    bulk!(sql, rows, |r| [r.job.to_string()])
 }
 
-pub(super) async fn dispatched(sink: &Sink<'_>, rows: &[&Dispatched]) -> Done {
+pub(super) fn dispatched(rows: &[&Dispatched]) -> Statement {
     let sql = "INSERT INTO dispatched_job (assignment, job, kind, build, evaluation, worker, session, \
            queued_at, ready_at, assigned_at, total, breakdown, considered, runners_up, \
            capabilities_version, log_sequence, log_index) \
@@ -75,7 +72,7 @@ pub(super) async fn dispatched(sink: &Sink<'_>, rows: &[&Dispatched]) -> Done {
              considered, runners_up, capabilities_version, log_sequence, log_index) \
          LEFT JOIN build b ON b.build = r.build \
          LEFT JOIN evaluation e ON e.evaluation = r.evaluation";
-    bulk!(sink, sql, rows, |r| [
+    bulk!(sql, rows, |r| [
         int(r.assignment.0),
         r.job.to_string(),
         r.job.kind().to_string(),
@@ -94,27 +91,27 @@ pub(super) async fn dispatched(sink: &Sink<'_>, rows: &[&Dispatched]) -> Done {
     ])
 }
 
-pub(super) async fn accepted(sink: &Sink<'_>, rows: &[&DispatchAccepted]) -> Done {
+pub(super) fn accepted(rows: &[&DispatchAccepted]) -> Statement {
     let sql = "UPDATE dispatched_job AS j SET accepted_at = r.at \
          FROM unnest($1::int8[], $2::int8[]) AS r (assignment, at) \
          WHERE j.assignment = r.assignment";
-    bulk!(sink, sql, rows, |r| [int(r.assignment.0), int(r.at.0)])
+    bulk!(sql, rows, |r| [int(r.assignment.0), int(r.at.0)])
 }
 
-pub(super) async fn aborting(sink: &Sink<'_>, rows: &[&DispatchAborting]) -> Done {
+pub(super) fn aborting(rows: &[&DispatchAborting]) -> Statement {
     let sql = "UPDATE dispatched_job AS j SET abort_requested_at = r.at, abort_cause = r.cause \
          FROM unnest($1::int8[], $2::text[], $3::int8[]) AS r (assignment, cause, at) \
          WHERE j.assignment = r.assignment";
-    bulk!(sink, sql, rows, |r| [int(r.assignment.0), r.cause.text(), int(r.at.0)])
+    bulk!(sql, rows, |r| [int(r.assignment.0), r.cause.text(), int(r.at.0)])
 }
 
-pub(super) async fn ended(sink: &Sink<'_>, rows: &[&DispatchEnded]) -> Done {
+pub(super) fn ended(rows: &[&DispatchEnded]) -> Statement {
     let sql = "UPDATE dispatched_job AS j SET finished_at = r.at, outcome = r.outcome, \
            reason = r.reason \
          FROM unnest($1::int8[], $2::text[], $3::text[], $4::int8[]) \
            AS r (assignment, outcome, reason, at) \
          WHERE j.assignment = r.assignment";
-    bulk!(sink, sql, rows, |r| [
+    bulk!(sql, rows, |r| [
         int(r.assignment.0),
         r.outcome.name(),
         r.reason.as_deref().map(text),
@@ -122,31 +119,26 @@ pub(super) async fn ended(sink: &Sink<'_>, rows: &[&DispatchEnded]) -> Done {
     ])
 }
 
-pub(super) async fn attempt_opened(sink: &Sink<'_>, rows: &[&AttemptOpened]) -> Done {
+pub(super) fn attempt_opened(rows: &[&AttemptOpened]) -> Statement {
     let sql = "INSERT INTO build_attempt (assignment, build, worker, assigned_at) \
          SELECT * FROM unnest($1::int8[], $2::int8[], $3::uuid[], $4::int8[])";
-    bulk!(sink, sql, rows, |r| [
-        int(r.assignment.0),
-        i64::from(r.build.0),
-        r.worker.uuid(),
-        int(r.at.0),
-    ])
+    bulk!(sql, rows, |r| [int(r.assignment.0), i64::from(r.build.0), r.worker.uuid(), int(r.at.0),])
 }
 
-pub(super) async fn attempt_started(sink: &Sink<'_>, rows: &[&AttemptStarted]) -> Done {
+pub(super) fn attempt_started(rows: &[&AttemptStarted]) -> Statement {
     let sql = "UPDATE build_attempt AS a SET started_at = r.at \
          FROM unnest($1::int8[], $2::int8[]) AS r (assignment, at) \
          WHERE a.assignment = r.assignment";
-    bulk!(sink, sql, rows, |r| [int(r.assignment.0), int(r.at.0)])
+    bulk!(sql, rows, |r| [int(r.assignment.0), int(r.at.0)])
 }
 
-pub(super) async fn attempt_output(sink: &Sink<'_>, rows: &[&AttemptOutput]) -> Done {
+pub(super) fn attempt_output(rows: &[&AttemptOutput]) -> Statement {
     let sql = "UPDATE build_attempt AS a SET outputs = r.outputs, substituted = r.substituted, \
            build_time_ms = r.build_time_ms \
          FROM unnest($1::int8[], $2::jsonb[], $3::bool[], $4::int8[]) \
            AS r (assignment, outputs, substituted, build_time_ms) \
          WHERE a.assignment = r.assignment";
-    bulk!(sink, sql, rows, |r| [
+    bulk!(sql, rows, |r| [
         int(r.assignment.0),
         json(&r.outputs),
         r.substituted,
@@ -154,14 +146,14 @@ pub(super) async fn attempt_output(sink: &Sink<'_>, rows: &[&AttemptOutput]) -> 
     ])
 }
 
-pub(super) async fn attempt_ended(sink: &Sink<'_>, rows: &[&AttemptEnded]) -> Done {
+pub(super) fn attempt_ended(rows: &[&AttemptEnded]) -> Statement {
     let sql = "UPDATE build_attempt AS a SET finished_at = r.at, outcome = r.outcome, \
            failure = r.failure, message = r.message, missing_paths = r.missing_paths, \
            elapsed_ms = r.elapsed_ms \
          FROM unnest($1::int8[], $2::text[], $3::text[], $4::text[], $5::jsonb[], $6::int8[], $7::int8[]) \
            AS r (assignment, outcome, failure, message, missing_paths, elapsed_ms, at) \
          WHERE a.assignment = r.assignment";
-    bulk!(sink, sql, rows, |r| [
+    bulk!(sql, rows, |r| [
         int(r.assignment.0),
         r.outcome.name(),
         r.failure.map(|kind| kind.name()),

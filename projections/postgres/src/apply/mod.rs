@@ -5,132 +5,101 @@ mod evaluation;
 mod fleet;
 mod job;
 
-use deadpool_postgres::Transaction;
 use gradient_projections::Change;
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::types::ToSql;
 
-use crate::database::DatabaseError;
 use crate::plan::Group;
 
-/// A transaction that changes are written in.
-pub(crate) struct Sink<'a> {
-    transaction: &'a Transaction<'a>,
+pub(crate) type Column = Box<dyn ToSql + Sync + Send>;
+
+/// A statement with the arrays of its rows.
+pub(crate) struct Statement {
+    pub(crate) sql: &'static str,
+    pub(crate) columns: Vec<Column>,
 }
 
-type Column = Box<dyn ToSql + Sync + Send>;
-
-impl<'a> Sink<'a> {
-    pub(crate) fn new(transaction: &'a Transaction<'a>) -> Self {
-        Self { transaction }
+/// The statements of a group: one, but for walks, which are one each.
+pub(crate) fn statements(group: &Group) -> Vec<Statement> {
+    macro_rules! boxed {
+        ($kind:ident) => {
+            &group
+                .changes
+                .iter()
+                .filter_map(|change| match change {
+                    Change::$kind(row) => Some(&**row),
+                    _ => None,
+                })
+                .collect::<Vec<_>>()
+        };
     }
-
-    async fn run(&self, sql: &'static str, columns: Vec<Column>) -> Result<(), DatabaseError> {
-        let statement = self.transaction.prepare_cached(sql).await?;
-        let columns: Vec<&(dyn ToSql + Sync)> =
-            columns.iter().map(|column| &**column as &(dyn ToSql + Sync)).collect();
-        self.transaction.execute(&statement, &columns).await?;
-        Ok(())
+    macro_rules! rows {
+        ($kind:ident) => {
+            &group
+                .changes
+                .iter()
+                .filter_map(|change| match change {
+                    Change::$kind(row) => Some(row),
+                    _ => None,
+                })
+                .collect::<Vec<_>>()
+        };
     }
-
-    /// Writes one group.
-    pub(crate) async fn apply(&self, group: &Group) -> Result<(), DatabaseError> {
-        macro_rules! boxed {
-            ($kind:ident) => {
-                &group
-                    .changes
-                    .iter()
-                    .filter_map(|change| match change {
-                        Change::$kind(row) => Some(&**row),
-                        _ => None,
-                    })
-                    .collect::<Vec<_>>()
-            };
-        }
-        macro_rules! rows {
-            ($kind:ident) => {
-                &group
-                    .changes
-                    .iter()
-                    .filter_map(|change| match change {
-                        Change::$kind(row) => Some(row),
-                        _ => None,
-                    })
-                    .collect::<Vec<_>>()
-            };
-        }
-        let Some(first) = group.changes.first() else { return Ok(()) };
-        match first {
-            Change::SettingsReplaced(_) => fleet::settings(self, rows!(SettingsReplaced)).await,
-            Change::EvaluationRequested(_) => {
-                evaluation::requested(self, boxed!(EvaluationRequested)).await
-            }
-            Change::EvaluationAdvanced(_) => {
-                evaluation::advanced(self, rows!(EvaluationAdvanced)).await
-            }
-            Change::EvaluationWaits(_) => evaluation::waits(self, boxed!(EvaluationWaits)).await,
-            Change::EvaluationRetries(_) => {
-                evaluation::retries(self, rows!(EvaluationRetries)).await
-            }
-            Change::EvaluationSource(_) => evaluation::source(self, boxed!(EvaluationSource)).await,
-            Change::EvaluationCounted(_) => {
-                evaluation::counted(self, rows!(EvaluationCounted)).await
-            }
-            Change::EvaluationHandedOut(_) => {
-                evaluation::handed_out(self, rows!(EvaluationHandedOut)).await
-            }
-            Change::EvaluationEnded(_) => evaluation::ended(self, boxed!(EvaluationEnded)).await,
-            Change::EvaluationWants(_) => evaluation::wants(self, rows!(EvaluationWants)).await,
-            Change::EntryPoints(_) => evaluation::entry_points(self, rows!(EntryPoints)).await,
-            Change::Message(_) => evaluation::messages(self, boxed!(Message)).await,
-            Change::DerivationMentioned(_) => {
-                build::mentioned(self, rows!(DerivationMentioned)).await
-            }
-            Change::DerivationRecorded(_) => {
-                build::recorded(self, boxed!(DerivationRecorded)).await
-            }
-            Change::DependenciesRecorded(_) => {
-                build::dependencies(self, rows!(DependenciesRecorded)).await
-            }
-            Change::BuildReady(_) => build::ready(self, rows!(BuildReady)).await,
-            Change::BuildQueued(_) => build::queued(self, rows!(BuildQueued)).await,
-            Change::BuildAssigned(_) => build::assigned(self, rows!(BuildAssigned)).await,
-            Change::BuildReleased(_) => build::released(self, rows!(BuildReleased)).await,
-            Change::BuildStarted(_) => build::started(self, rows!(BuildStarted)).await,
-            Change::BuildSucceeded(_) => build::succeeded(self, rows!(BuildSucceeded)).await,
-            Change::BuildEnded(_) => build::ended(self, boxed!(BuildEnded)).await,
-            Change::BuildThawed(_) => build::thawed(self, rows!(BuildThawed)).await,
-            Change::AttemptOpened(_) => job::attempt_opened(self, rows!(AttemptOpened)).await,
-            Change::AttemptStarted(_) => job::attempt_started(self, rows!(AttemptStarted)).await,
-            Change::AttemptOutput(_) => job::attempt_output(self, boxed!(AttemptOutput)).await,
-            Change::AttemptEnded(_) => job::attempt_ended(self, boxed!(AttemptEnded)).await,
-            Change::JobPending(_) => job::pending(self, rows!(JobPending)).await,
-            Change::JobTaken(_) => job::taken(self, rows!(JobTaken)).await,
-            Change::Dispatched(_) => job::dispatched(self, boxed!(Dispatched)).await,
-            Change::DispatchAccepted(_) => job::accepted(self, rows!(DispatchAccepted)).await,
-            Change::DispatchAborting(_) => job::aborting(self, rows!(DispatchAborting)).await,
-            Change::DispatchEnded(_) => job::ended(self, boxed!(DispatchEnded)).await,
-            Change::WorkerJoined(_) => fleet::joined(self, boxed!(WorkerJoined)).await,
-            Change::WorkerRejected(_) => fleet::rejected(self, boxed!(WorkerRejected)).await,
-            Change::WorkerCapabilities(_) => {
-                fleet::capabilities(self, boxed!(WorkerCapabilities)).await
-            }
-            Change::WorkerFigures(_) => fleet::figures(self, boxed!(WorkerFigures)).await,
-            Change::WorkerIdle(_) => fleet::idle(self, rows!(WorkerIdle)).await,
-            Change::WorkerPresence(_) => fleet::presence(self, rows!(WorkerPresence)).await,
-            Change::Anomaly(_) => fleet::anomalies(self, boxed!(Anomaly)).await,
-            Change::Touched(_) => fleet::touched(self, rows!(Touched)).await,
-        }
-    }
+    let Some(first) = group.changes.first() else { return Vec::new() };
+    let statement = match first {
+        Change::SettingsReplaced(_) => fleet::settings(rows!(SettingsReplaced)),
+        Change::EvaluationRequested(_) => evaluation::requested(boxed!(EvaluationRequested)),
+        Change::EvaluationAdvanced(_) => evaluation::advanced(rows!(EvaluationAdvanced)),
+        Change::EvaluationWaits(_) => evaluation::waits(boxed!(EvaluationWaits)),
+        Change::EvaluationRetries(_) => evaluation::retries(rows!(EvaluationRetries)),
+        Change::EvaluationSource(_) => evaluation::source(boxed!(EvaluationSource)),
+        Change::EvaluationCounted(_) => evaluation::counted(rows!(EvaluationCounted)),
+        Change::EvaluationHandedOut(_) => evaluation::handed_out(rows!(EvaluationHandedOut)),
+        Change::EvaluationEnded(_) => evaluation::ended(boxed!(EvaluationEnded)),
+        Change::EvaluationWants(_) => return evaluation::wants(rows!(EvaluationWants)),
+        Change::EntryPoints(_) => evaluation::entry_points(rows!(EntryPoints)),
+        Change::Message(_) => evaluation::messages(boxed!(Message)),
+        Change::DerivationMentioned(_) => build::mentioned(rows!(DerivationMentioned)),
+        Change::DerivationRecorded(_) => build::recorded(boxed!(DerivationRecorded)),
+        Change::DependenciesRecorded(_) => build::dependencies(rows!(DependenciesRecorded)),
+        Change::BuildReady(_) => build::ready(rows!(BuildReady)),
+        Change::BuildQueued(_) => build::queued(rows!(BuildQueued)),
+        Change::BuildAssigned(_) => build::assigned(rows!(BuildAssigned)),
+        Change::BuildReleased(_) => build::released(rows!(BuildReleased)),
+        Change::BuildStarted(_) => build::started(rows!(BuildStarted)),
+        Change::BuildSucceeded(_) => build::succeeded(rows!(BuildSucceeded)),
+        Change::BuildEnded(_) => build::ended(boxed!(BuildEnded)),
+        Change::BuildThawed(_) => build::thawed(rows!(BuildThawed)),
+        Change::AttemptOpened(_) => job::attempt_opened(rows!(AttemptOpened)),
+        Change::AttemptStarted(_) => job::attempt_started(rows!(AttemptStarted)),
+        Change::AttemptOutput(_) => job::attempt_output(boxed!(AttemptOutput)),
+        Change::AttemptEnded(_) => job::attempt_ended(boxed!(AttemptEnded)),
+        Change::JobPending(_) => job::pending(rows!(JobPending)),
+        Change::JobTaken(_) => job::taken(rows!(JobTaken)),
+        Change::Dispatched(_) => job::dispatched(boxed!(Dispatched)),
+        Change::DispatchAccepted(_) => job::accepted(rows!(DispatchAccepted)),
+        Change::DispatchAborting(_) => job::aborting(rows!(DispatchAborting)),
+        Change::DispatchEnded(_) => job::ended(boxed!(DispatchEnded)),
+        Change::WorkerJoined(_) => fleet::joined(boxed!(WorkerJoined)),
+        Change::WorkerRejected(_) => fleet::rejected(boxed!(WorkerRejected)),
+        Change::WorkerCapabilities(_) => fleet::capabilities(boxed!(WorkerCapabilities)),
+        Change::WorkerFigures(_) => fleet::figures(boxed!(WorkerFigures)),
+        Change::WorkerIdle(_) => fleet::idle(rows!(WorkerIdle)),
+        Change::WorkerPresence(_) => fleet::presence(rows!(WorkerPresence)),
+        Change::Anomaly(_) => fleet::anomalies(boxed!(Anomaly)),
+        Change::Touched(_) => fleet::touched(rows!(Touched)),
+    };
+    vec![statement]
 }
 
-/// Runs a statement over rows, each column an array made of them.
+/// A statement over rows, each column an array made of them.
 macro_rules! bulk {
-    ($sink:expr, $sql:expr, $rows:expr, |$row:pat_param| [$($column:expr),+ $(,)?]) => {
-        $sink
-            .run($sql, vec![$(Box::new($rows.iter().map(|$row| $column).collect::<Vec<_>>())),+])
-            .await
+    ($sql:expr, $rows:expr, |$row:ident| [$($column:expr),+ $(,)?]) => {
+        Statement {
+            sql: $sql,
+            columns: vec![$(Box::new($rows.iter().map(|$row| $column).collect::<Vec<_>>())),+],
+        }
     };
 }
 use bulk;
