@@ -25,7 +25,7 @@ enum CacheCommand {
 
 pub(crate) async fn run(found: &Found, args: CacheArgs) -> Result<(), Failure> {
     match args.command {
-        CacheCommand::Url => say::line(&format!("{}/cache", found.url)),
+        CacheCommand::Url => say::line(format_args!("{}/cache", found.url)),
         CacheCommand::Key => {
             let client = Client::new(found)?;
             let response = client.send(client.request(Method::GET, "cache/public-key")).await?;

@@ -30,6 +30,6 @@ pub(crate) async fn run(found: &Found, args: CancelArgs) -> Result<(), Failure> 
     };
     let client = Client::new(found)?;
     client.send(client.request(Method::POST, &path)).await?;
-    say::line(&format!("asked to stop {}", args.id));
+    say::line(format_args!("asked to stop {}", args.id));
     Ok(())
 }

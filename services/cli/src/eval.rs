@@ -12,6 +12,7 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 
 use crate::exit::{Code, Failure};
+use crate::say;
 use crate::up::programs;
 
 /// Where the machine's own Nix daemon listens.
@@ -134,7 +135,7 @@ fn print(store: &Store, found: &Found) -> Result<bool, Failure> {
             }
         }
     };
-    crate::say::line(&format!("{}", serde_json::to_string(&line).map_err(anyhow::Error::from)?));
+    say::json(&line)?;
     Ok(line.error.is_some())
 }
 

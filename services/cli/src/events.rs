@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::cluster::Found;
 use crate::exit::{Code, Failure};
+use crate::say;
 pub(crate) use read::fold_to;
 
 /// Read the log: every input and what was decided of it
@@ -91,8 +92,7 @@ pub(crate) async fn run(found: &Found, args: EventsArgs) -> Result<(), Failure> 
 async fn tail(log: &impl EventLog, json: bool, follow: bool, from: u64) -> Result<(), Failure> {
     read::each(log, from, follow, |sequence, index, entry| {
         if json {
-            let line = serde_json::to_string(&Positioned::new(sequence, index, entry));
-            crate::say::line(&format!("{}", line.map_err(anyhow::Error::from)?));
+            say::json(&Positioned::new(sequence, index, entry))?;
         } else {
             describe::print(sequence, index, entry);
         }
@@ -105,7 +105,7 @@ async fn show(log: &impl EventLog, seq: u64) -> Result<(), Failure> {
     let batch = read::message(log, seq).await?;
     for (index, entry) in batch.entries.iter().enumerate() {
         let text = serde_json::to_string_pretty(&Positioned::new(seq, index, entry));
-        crate::say::line(&format!("{}", text.map_err(anyhow::Error::from)?));
+        say::line(text.map_err(anyhow::Error::from)?);
     }
     Ok(())
 }
@@ -124,22 +124,13 @@ async fn verify(log: &impl EventLog, json: bool) -> Result<(), Failure> {
     if json {
         let at: Vec<String> =
             deviations.iter().map(|(seq, index, _)| format!("{seq}.{index}")).collect();
-        crate::say::line(&format!(
-            "{}",
-            serde_json::json!({ "entries": entries, "deviations": at })
-        ));
+        say::line(format_args!("{}", serde_json::json!({ "entries": entries, "deviations": at })));
     } else {
         for (sequence, index, deviation) in &deviations {
-            crate::say::line(&format!("{sequence}.{index}  the log says   {:?}", deviation.logged));
-            crate::say::line(&format!(
-                "{sequence}.{index}  decided again  {:?}",
-                deviation.decided
-            ));
+            say::line(format_args!("{sequence}.{index}  the log says   {:?}", deviation.logged));
+            say::line(format_args!("{sequence}.{index}  decided again  {:?}", deviation.decided));
         }
-        crate::say::line(&format!(
-            "{entries} entries decided again, {} deviations",
-            deviations.len()
-        ));
+        say::line(format_args!("{entries} entries decided again, {} deviations", deviations.len()));
     }
     if deviations.is_empty() {
         return Ok(());

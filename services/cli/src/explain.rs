@@ -11,6 +11,7 @@ use gradient_scheduler_core::{State, evolve};
 
 use crate::cluster::Found;
 use crate::exit::{Code, Failure};
+use crate::say;
 
 /// Explain a job: its hand-outs and why, or what it waits for
 #[derive(Debug, Args)]
@@ -23,7 +24,7 @@ pub(crate) async fn run(found: &Found, args: ExplainArgs) -> Result<(), Failure>
     let job = parse(&args.job)?;
     let log = found.broker().await?.log();
     let (state, hand_outs) = read(&log, job).await?;
-    crate::say::line(&format!("{job}"));
+    say::line(format_args!("{job}"));
     for hand_out in &hand_outs {
         print_hand_out(&state, hand_out);
     }
@@ -81,17 +82,17 @@ fn print_hand_out(state: &State, hand_out: &HandOut) {
     else {
         return;
     };
-    crate::say::line(&format!(
-        "  {assignment} to {} at {} ms: {} points, best of {considered}",
+    say::line(format_args!(
+        "  {assignment} to {} at {}: {} points, best of {considered}",
         name(state, *worker),
-        hand_out.at.0,
+        say::moment(hand_out.at),
         points(total.0)
     ));
     for rule in breakdown {
-        crate::say::line(&format!("      {:<18} {:>12}", rule.rule.name(), points(rule.points.0)));
+        say::line(format_args!("      {:<18} {:>12}", rule.rule.name(), points(rule.points.0)));
     }
     for runner_up in runners_up.iter().take(5) {
-        crate::say::line(&format!(
+        say::line(format_args!(
             "      behind it: {} with {}",
             runner_up.job,
             points(runner_up.total.0)
@@ -103,18 +104,18 @@ fn print_explanation(state: &State, explanation: &Explanation) {
     match explanation {
         Explanation::Unknown => {}
         Explanation::Running { assignment, worker, phase, .. } => {
-            crate::say::line(&format!(
+            say::line(format_args!(
                 "  runs as {assignment} on {} ({phase:?})",
                 name(state, *worker)
             ));
         }
         Explanation::Queued { workers, .. } => {
-            crate::say::line(&format!("  waits in the queue:"));
+            say::line("  waits in the queue:");
             if workers.is_empty() {
-                crate::say::line(&format!("      no worker is connected"));
+                say::line("      no worker is connected");
             }
             for (worker, standing) in workers {
-                crate::say::line(&format!(
+                say::line(format_args!(
                     "      {:<20} {}",
                     name(state, *worker),
                     standing_text(*standing)
@@ -123,16 +124,16 @@ fn print_explanation(state: &State, explanation: &Explanation) {
         }
         Explanation::Blocked { missing, inputs } => {
             let named: Vec<String> = inputs.iter().map(|build| format!("build:{build}")).collect();
-            crate::say::line(&format!("  waits for {missing} inputs: {}", named.join(", ")));
+            say::line(format_args!("  waits for {missing} inputs: {}", named.join(", ")));
         }
         Explanation::NotRecorded => {
-            crate::say::line(&format!("  is mentioned, but its evaluation has not recorded it yet"))
+            say::line("  is mentioned, but its evaluation has not recorded it yet")
         }
-        Explanation::Unwanted => crate::say::line(&format!("  no live evaluation wants it")),
+        Explanation::Unwanted => say::line("  no live evaluation wants it"),
         Explanation::Backoff { until } => {
-            crate::say::line(&format!("  failed and comes back at {} ms", until.0))
+            say::line(format_args!("  failed and comes back at {}", say::moment(*until)))
         }
-        Explanation::Over { how } => crate::say::line(&format!("  is over: {how}")),
+        Explanation::Over { how } => say::line(format_args!("  is over: {how}")),
     }
 }
 

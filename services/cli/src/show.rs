@@ -98,7 +98,8 @@ pub(crate) async fn jobs(found: &Found, args: JobsArgs) -> Result<(), Failure> {
 
 pub(crate) async fn workers(found: &Found, args: WorkersArgs) -> Result<(), Failure> {
     let client = Client::new(found)?;
-    let workers: Vec<Worker> = client.list("workers", WORKERS_MAX).await?;
+    let mut workers: Vec<Worker> = client.list("workers", WORKERS_MAX).await?;
+    workers.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));
     if args.json {
         say::json(&workers)?;
         return Ok(());

@@ -68,7 +68,7 @@ pub(crate) async fn run(found: &Found, args: SubmitArgs) -> Result<(), Failure> 
     if args.json {
         say::json(&json!({ "evaluation": submitted.evaluation }))?;
     } else {
-        say::line(&submitted.evaluation.to_string());
+        say::line(submitted.evaluation);
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ use clap::Args;
 
 use crate::data_dir::DataDir;
 use crate::exit::{Code, Failure};
+use crate::say;
 use cluster::Cluster;
 use programs::Programs;
 
@@ -81,7 +82,7 @@ fn check() -> Result<(), Failure> {
                 } else {
                     String::new()
                 };
-                crate::say::line(&format!(
+                say::line(format_args!(
                     "ok       {:<16} {} {}",
                     looked.what,
                     path.display(),
@@ -90,7 +91,7 @@ fn check() -> Result<(), Failure> {
             }
             Err(otherwise) => {
                 missing += 1;
-                crate::say::line(&format!("missing  {:<16} {otherwise}", looked.what));
+                say::line(format_args!("missing  {:<16} {otherwise}", looked.what));
             }
         }
     }

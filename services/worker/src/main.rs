@@ -3,12 +3,14 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Parser;
 use gradient_daemon::{ClientOptions, Pool as Store, PublicKey};
-use gradient_log::jetstream::{Broker, ConnectSettings};
+use gradient_log::jetstream::{Broker, ConnectError, ConnectSettings};
 use gradient_pool::{Pool, PoolSettings};
+use gradient_runtime::shutdown::CancellationToken;
 use gradient_runtime::telemetry::{self, LogFormat};
 use gradient_worker::agent::{Agent, AgentSettings};
 use gradient_worker::cache_client::CacheClient;
@@ -21,6 +23,8 @@ use gradient_worker::{detect, identity};
 
 /// Connections to the daemon that one build may use, and those that are always there.
 const CONNECTIONS: (usize, usize) = (9, 16);
+/// First and longest pause between two attempts to connect.
+const CONNECT_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// Where the machine's own daemon listens.
 const DAEMON_SOCKET: &str = "/nix/var/nix/daemon-socket/socket";
 
@@ -77,7 +81,7 @@ async fn run(args: WorkerArgs) -> anyhow::Result<()> {
     let token = args.server_token_file.as_deref().map(read_token).transpose()?;
     let settings =
         ConnectSettings { url: server_url, token, name: format!("gradient-worker {name}") };
-    let broker = Broker::connect(&settings).await?;
+    let Some(broker) = connect(&settings, &stop).await? else { return Ok(()) };
     let key = match &args.cache_public_key {
         Some(key) => PublicKey::parse(key).context("--cache-public-key is not a key")?,
         None => CacheClient::ask_public_key(&cache_url)
@@ -103,6 +107,36 @@ async fn run(args: WorkerArgs) -> anyhow::Result<()> {
     };
     let outbox = Outbox::open(&args.base_dir)?;
     Agent::new(settings, broker, outbox, executor).run(stop).await
+}
+
+/// Connects, and tries again for as long as it takes: 1 s, doubling up to 60 s (reference 1.5).
+/// `None` if the worker is stopped meanwhile. A server that is too old is no matter of waiting.
+async fn connect(
+    settings: &ConnectSettings,
+    stop: &CancellationToken,
+) -> Result<Option<Broker>, ConnectError> {
+    let (mut pause, longest) = CONNECT_PAUSE;
+    loop {
+        match stop.run_until_cancelled(Broker::connect(settings)).await {
+            None => return Ok(None),
+            Some(Ok(broker)) => return Ok(Some(broker)),
+            Some(Err(error @ (ConnectError::TooOld { .. } | ConnectError::NoJetStream { .. }))) => {
+                return Err(error);
+            }
+            Some(Err(error @ ConnectError::Connect { .. })) => {
+                let chain = format!("{:#}", anyhow::Error::from(error));
+                tracing::warn!(
+                    error = chain,
+                    pause_secs = pause.as_secs(),
+                    "not connected; trying again"
+                );
+            }
+        }
+        if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+            return Ok(None);
+        }
+        pause = (pause * 2).min(longest);
+    }
 }
 
 /// The local store as each part needs it.

@@ -1,23 +1,21 @@
 //! Entries as lines for people.
 
-use gradient_domain::Timestamp;
 use gradient_events::event::JobResult;
 use gradient_events::worker::JobUpdate;
 use gradient_events::{Command, Entry, Event, Input, WorkerMessage};
 
 use crate::explain::points;
+use crate::say;
 
 pub(super) fn print(sequence: u64, index: usize, entry: &Entry) {
-    crate::say::line(&format!("{sequence}.{index}  {}  {}", clock(entry.at), input(&entry.input)));
+    say::line(format_args!(
+        "{sequence}.{index}  {}  {}",
+        say::moment(entry.at),
+        input(&entry.input)
+    ));
     for event in &entry.events {
-        crate::say::line(&format!("      {}", self::event(event)));
+        say::line(format_args!("      {}", self::event(event)));
     }
-}
-
-/// Time of day, UTC, to the millisecond.
-fn clock(Timestamp(ms): Timestamp) -> String {
-    let (secs, ms) = (ms / 1_000, ms % 1_000);
-    format!("{:02}:{:02}:{:02}.{ms:03}", secs / 3_600 % 24, secs / 60 % 60, secs % 60)
 }
 
 fn input(input: &Input) -> String {

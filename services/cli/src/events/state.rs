@@ -6,6 +6,7 @@ use gradient_scheduler_core::assignment::Phase;
 use serde::Serialize;
 
 use crate::exit::Failure;
+use crate::say;
 
 #[derive(Serialize)]
 struct Snapshot {
@@ -43,26 +44,25 @@ struct Worker {
 pub(super) fn print(state: &State, sequence: u64, json: bool) -> Result<(), Failure> {
     let snapshot = snapshot(state, sequence);
     if json {
-        let text = serde_json::to_string(&snapshot).map_err(anyhow::Error::from)?;
-        crate::say::line(&format!("{text}"));
+        say::json(&snapshot)?;
         return Ok(());
     }
-    crate::say::line(&format!(
+    say::line(format_args!(
         "after message {sequence}: {} pending, {} dispatched",
         snapshot.pending.len(),
         snapshot.dispatched.len()
     ));
     for pending in &snapshot.pending {
-        crate::say::line(&format!("  pending     {}  offer {}", pending.job, pending.offer));
+        say::line(format_args!("  pending     {}  offer {}", pending.job, pending.offer));
     }
     for dispatched in &snapshot.dispatched {
-        crate::say::line(&format!(
+        say::line(format_args!(
             "  dispatched  {}  {} on {} ({})",
             dispatched.job, dispatched.assignment, dispatched.worker, dispatched.phase
         ));
     }
     for worker in &snapshot.workers {
-        crate::say::line(&format!(
+        say::line(format_args!(
             "  worker      {}  {} ({} running)",
             worker.name, worker.presence, worker.running
         ));

@@ -131,7 +131,7 @@ impl Tree {
         let encoder =
             zstd::stream::write::Encoder::new(file, ZSTD_LEVEL).context("cannot compress")?;
         let mut sink = Sink { digest: Sha256::new(), size: 0, encoder };
-        let kept = self.files.as_ref().map(|files| with_folders(files));
+        let kept = self.files.as_ref().map(with_folders);
         let keep = |path: &Path| match &kept {
             None => true,
             Some(kept) => path.strip_prefix(&self.root).is_ok_and(|below| kept.contains(below)),

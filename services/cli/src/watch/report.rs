@@ -13,7 +13,7 @@ const ITEMS_MAX: usize = 1_000;
 pub(super) async fn print(client: &Client, over: &EvaluationSummary) -> Result<(), Failure> {
     let id = over.id;
     let took = span(over.requested_at, over.finished_at);
-    say::line(&format!("{} {} after {took}", over.label, over.state.name()));
+    say::line(format_args!("{} {} after {took}", over.label, over.state.name()));
     let points: Vec<EntryPoint> =
         client.list(&format!("evaluations/{id}/entry-points"), ITEMS_MAX).await?;
     let rows: Vec<Vec<String>> = points.iter().map(row).collect();
@@ -26,20 +26,20 @@ pub(super) async fn print(client: &Client, over: &EvaluationSummary) -> Result<(
             MessageLevel::Warning => "warning",
         };
         let attr = message.attr.as_deref().map_or_else(String::new, |attr| format!("{attr}: "));
-        say::line(&format!(
+        say::line(format_args!(
             "  {level}: {attr}{}",
             say::plain(&message.text).replace('\n', "\n    ")
         ));
     }
     if let Some(error) = &over.error {
-        say::line(&format!("  error: {}", say::plain(error).replace('\n', "\n    ")));
+        say::line(format_args!("  error: {}", say::plain(error).replace('\n', "\n    ")));
     }
     let hidden = over.entry_points.saturating_sub(points.len() as u64);
     if hidden > 0 {
-        say::line(&format!("  and {hidden} more attributes"));
+        say::line(format_args!("  and {hidden} more attributes"));
     }
     let builds = &over.builds;
-    say::line(&format!(
+    say::line(format_args!(
         "{} attributes, {} builds: {} succeeded, {} failed; {} errors",
         over.entry_points,
         builds.total(),
