@@ -85,11 +85,11 @@ fn is_transient(error: &tokio_postgres::Error) -> bool {
     let io = std::error::Error::source(error).is_some_and(|source| source.is::<std::io::Error>());
     let code = error.code().map(SqlState::code).unwrap_or_default();
     // Classes: connection, resources, operator intervention (shutdown, crash, starting up); then lost
-    // races for locks, and tables that a rebuild replaced between planning and running.
+    // races for locks, and tables that are not there yet or that a rebuild is replacing.
     error.is_closed()
         || io
         || ["08", "53", "57"].iter().any(|class| code.starts_with(class))
-        || ["40001", "40P01", "55P03"].contains(&code)
+        || ["40001", "40P01", "55P03", "42P01"].contains(&code)
 }
 
 /// The database, with a pool of connections that look at one schema.

@@ -59,6 +59,19 @@ pub enum LocalPostgresError {
     /// Root may not run PostgreSQL, and there is nobody else to run it.
     #[error("PostgreSQL does not run as root, and there is neither a user `postgres` nor `nobody`")]
     NoUser,
+    /// The user that runs it cannot come to its directory.
+    #[error(
+        "PostgreSQL runs as user {user}, who may not enter {folder} on the way to {dir}; choose another \
+         data directory, such as one below /var/lib"
+    )]
+    NotPassable {
+        /// The directory.
+        dir: PathBuf,
+        /// The folder that is closed.
+        folder: PathBuf,
+        /// The user.
+        user: &'static str,
+    },
     /// The path of the socket is too long for the system.
     #[error(
         "the socket {path} has {} bytes, Unix sockets allow {SOCKET_PATH_MAX}; choose a shorter data \

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::history::history;
 use common::{Running, append, own_server, project_all, until};
 use gradient_log::memory::MemoryLog;
-use gradient_postgres::local::{LocalPostgres, LocalPostgresError};
+use gradient_postgres::local::{LocalPostgres, LocalPostgresError, LocalPostgresSettings};
 use gradient_postgres::{Database, ProjectorSettings, digest};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -69,6 +69,26 @@ async fn data_of_another_version_and_missing_programs_are_clear() {
     let error = LocalPostgres::start(&settings).await.unwrap_err().to_string();
     assert!(error.contains("PostgreSQL is missing") && error.contains("/nowhere"), "{error}");
     std::fs::remove_dir_all(&settings.dir).unwrap();
+}
+
+/// As root the server runs as another user, who cannot come into a closed folder.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_parent_folder_is_named() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let closed = tempfile::tempdir().unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(closed.path(), mode).unwrap();
+    let settings = LocalPostgresSettings {
+        bin_dir: common::bin_dir(),
+        dir: closed.path().join("data"),
+        socket_dir: None,
+        log_file: None,
+        durable: false,
+    };
+    let error = LocalPostgres::start(&settings).await.unwrap_err().to_string();
+    assert!(error.contains(&format!("may not enter {}", closed.path().display())), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
