@@ -37,7 +37,9 @@ pub enum DatabaseError {
     #[error("the database refused a statement")]
     Sql(#[from] tokio_postgres::Error),
     /// The tables are not those of this build.
-    #[error("the tables cannot be brought to this build's version")]
+    #[error(
+        "the tables cannot be brought to this build's version; a rebuild makes them anew from the log"
+    )]
     Migration(#[source] refinery::Error),
     /// A value in a table is none that this build knows.
     #[error("column {column} holds '{value}', which this build cannot read")]
@@ -163,10 +165,19 @@ impl Database {
         // Out of the pool: the lock ends with the connection, whatever becomes of this call.
         let mut client = Object::take(self.client().await?);
         client.execute("SELECT pg_advisory_lock($1)", &[&MIGRATION_LOCK]).await?;
-        client.batch_execute(&format!("CREATE SCHEMA IF NOT EXISTS {}", self.schema)).await?;
+        self.create_schema(&client).await?;
         let mut runner = embedded::migrations::runner();
         runner.set_migration_table_name("schema_history");
         runner.run_async(&mut *client).await.map_err(DatabaseError::Migration)?;
         Ok(())
+    }
+
+    /// Creates the schema, if it is missing.
+    pub(crate) async fn create_schema(
+        &self,
+        client: &tokio_postgres::Client,
+    ) -> Result<(), DatabaseError> {
+        let sql = format!("CREATE SCHEMA IF NOT EXISTS {}", self.schema);
+        Ok(client.batch_execute(&sql).await?)
     }
 }

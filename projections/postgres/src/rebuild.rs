@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use deadpool_postgres::Object;
-use gradient_log::{EventLog, ReadError};
+use deadpool_postgres::{Object, Transaction};
+use gradient_log::{EventLog, LogIdentity, ReadError};
 
 use crate::batch::{ProjectorSettings, collect, write};
 use crate::checkpoint::{self, Checkpoint};
@@ -92,8 +92,8 @@ struct Building<'a, L, F> {
 
 impl<L: EventLog, F: FnMut(RebuildProgress)> Building<'_, L, F> {
     async fn run(log: &L, database: &Database, progress: &mut F) -> Result<u64, RebuildError> {
-        database.migrate().await?;
         let mut client = database.client().await?;
+        database.create_schema(&client).await?;
         client.batch_execute(&format!("DROP SCHEMA IF EXISTS {FRESH} CASCADE")).await?;
         let fresh = database.beside(FRESH)?;
         fresh.migrate().await?;
@@ -107,13 +107,7 @@ impl<L: EventLog, F: FnMut(RebuildProgress)> Building<'_, L, F> {
             building.fold_to(target).await?;
         }
         let transaction = client.transaction().await?;
-        let lock = format!("LOCK TABLE {SCHEMA}.projection_checkpoint IN ACCESS EXCLUSIVE MODE");
-        transaction.batch_execute(&lock).await?;
-        // No projector moves now. Readers never see the tables go back.
-        let shown = checkpoint::load(&*transaction, &identity).await?;
-        if shown.log == identity {
-            building.fold_to(shown.sequence).await?;
-        }
+        building.overtake(&transaction, &identity).await?;
         let switch = format!(
             "DROP SCHEMA IF EXISTS {OLD} CASCADE; \
              ALTER SCHEMA {SCHEMA} RENAME TO {OLD}; \
@@ -123,6 +117,26 @@ impl<L: EventLog, F: FnMut(RebuildProgress)> Building<'_, L, F> {
         transaction.batch_execute(&switch).await?;
         transaction.commit().await?;
         Ok(building.checkpoint.sequence)
+    }
+
+    /// Stops projectors for the rest of the transaction, and comes to where the tables are that
+    /// readers see: they never see them go back. Tables of another build or log are no measure.
+    async fn overtake(
+        &mut self,
+        transaction: &Transaction<'_>,
+        identity: &LogIdentity,
+    ) -> Result<(), RebuildError> {
+        let name = format!("{SCHEMA}.projection_checkpoint");
+        let row = transaction.query_one("SELECT to_regclass($1)::text", &[&name]).await?;
+        if row.try_get::<_, Option<String>>(0)?.is_none() {
+            return Ok(());
+        }
+        transaction.batch_execute(&format!("LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE")).await?;
+        let shown = checkpoint::load(&**transaction, identity).await?;
+        if shown.log == *identity {
+            self.fold_to(shown.sequence).await?;
+        }
+        Ok(())
     }
 
     async fn fold_to(&mut self, target: u64) -> Result<(), RebuildError> {

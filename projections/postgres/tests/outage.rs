@@ -100,10 +100,15 @@ async fn two_servers_do_not_share_a_directory() {
     std::fs::remove_dir_all(&settings.dir).unwrap();
 }
 
-/// Not a test by itself: holds a server until it is killed.
+/// Set for the other process of the test below.
+const HOLDER: &str = "GRADIENT_TEST_HOLDS_A_SERVER";
+
+/// Not a test by itself: holds a server until it is killed, in the other process of the test below.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "run by the test below, as another process"]
 async fn holds_a_server() {
+    if std::env::var_os(HOLDER).is_none() {
+        return;
+    }
     let (_, server) = own_server("held").await;
     println!("pid={}", server.pid());
     std::future::pending::<()>().await;
@@ -113,7 +118,8 @@ async fn holds_a_server() {
 async fn the_database_does_not_outlive_a_killed_parent() {
     use std::io::BufRead;
     let mut holder = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "holds_a_server", "--ignored", "--nocapture"])
+        .args(["--exact", "holds_a_server", "--nocapture"])
+        .env(HOLDER, "1")
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();

@@ -7,7 +7,7 @@ use gradient_projections::change::{
 };
 use uuid::Uuid;
 
-use super::{Statement, bulk, int, json, text};
+use super::{Statement, bulk, int, json, plain_json, text};
 
 fn build_of(job: JobId) -> Option<i64> {
     match job {
@@ -63,10 +63,10 @@ pub(super) fn dispatched(rows: &[&Dispatched]) -> Statement {
            capabilities_version, log_sequence, log_index) \
          SELECT r.assignment, r.job, r.kind, r.build, r.evaluation, r.worker, r.session, \
            coalesce(b.wanted_at, e.requested_at, r.at), coalesce(b.ready_at, e.requested_at, r.at), \
-           r.at, r.total, r.breakdown, r.considered, r.runners_up, r.capabilities_version, \
+           r.at, r.total, r.breakdown::json, r.considered, r.runners_up::json, r.capabilities_version, \
            r.log_sequence, r.log_index \
          FROM unnest($1::int8[], $2::text[], $3::text[], $4::int8[], $5::uuid[], $6::uuid[], \
-             $7::uuid[], $8::int8[], $9::int8[], $10::jsonb[], $11::int8[], $12::jsonb[], \
+             $7::uuid[], $8::int8[], $9::int8[], $10::text[], $11::int8[], $12::text[], \
              $13::int8[], $14::int8[], $15::int4[]) \
            AS r (assignment, job, kind, build, evaluation, worker, session, at, total, breakdown, \
              considered, runners_up, capabilities_version, log_sequence, log_index) \
@@ -82,9 +82,9 @@ pub(super) fn dispatched(rows: &[&Dispatched]) -> Statement {
         r.session.uuid(),
         int(r.at.0),
         r.total.0,
-        json(&r.breakdown),
+        plain_json(&r.breakdown),
         i64::from(r.considered),
-        json(&r.runners_up),
+        plain_json(&r.runners_up),
         i64::from(r.capabilities_version),
         int(r.position.sequence),
         r.position.index.cast_signed(),

@@ -121,6 +121,11 @@ fn json(value: &impl Serialize) -> Value {
     value
 }
 
+/// JSON as text, of values that hold numbers and names of ours alone.
+fn plain_json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("values of the log are JSON")
+}
+
 fn clean(value: &mut Value) {
     match value {
         Value::String(found) if found.contains('\0') => *found = text(found),
