@@ -1,6 +1,6 @@
 //! Scoring policies: named rules whose integer points are summed (reference 4.1, 4.4; ADR 3).
 
-use gradient_domain::{Kind, Timestamp};
+use gradient_domain::Timestamp;
 use gradient_events::score::{MilliPoints, Rule, RulePoints};
 
 use crate::worker::WorkerScore;
@@ -21,8 +21,6 @@ const WAIT_MEAN_SECS: i64 = 60;
 /// What the rules look at for one candidate and one worker. Times are inputs, never a clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
-    /// Kind of the job.
-    pub kind: Kind,
     /// Since when it waits.
     pub ready_at: Timestamp,
     /// What the worker said of it; `None` if it said nothing yet.
@@ -74,24 +72,43 @@ impl Policy {
             .collect()
     }
 
-    /// No candidate that waits since `ready_at` or later can have more than this.
+    /// The part of the total that depends on the worker's answer alone; 0 without an answer.
     #[must_use]
-    pub fn bound(self, ready_at: Timestamp, now: Timestamp) -> MilliPoints {
-        MilliPoints(MISSING_PATHS.0 + MISSING_NAR_SIZE.0 + wait_points(ready_at, now))
+    pub fn worker_part(self, answer: &WorkerScore) -> MilliPoints {
+        let parts = self.rules().iter().map(|rule| match rule {
+            Rule::MissingPaths | Rule::MissingNarSize => answer_points(*rule, answer),
+            Rule::WaitTime => 0,
+        });
+        MilliPoints(parts.sum())
+    }
+
+    /// The part of the total that is the same for every worker; it falls with a later `ready_at`.
+    #[must_use]
+    pub fn common_part(self, ready_at: Timestamp, now: Timestamp) -> MilliPoints {
+        let parts = self.rules().iter().map(|rule| match rule {
+            Rule::MissingPaths | Rule::MissingNarSize => 0,
+            Rule::WaitTime => wait_points(ready_at, now),
+        });
+        MilliPoints(parts.sum())
     }
 }
 
 fn points(rule: Rule, candidate: &Candidate<'_>) -> MilliPoints {
     MilliPoints(match (rule, candidate.answer) {
-        (Rule::MissingPaths, Some(answer)) => {
-            falling(MISSING_PATHS, i64::from(answer.missing_count))
-        }
-        (Rule::MissingNarSize, Some(answer)) => {
-            falling(MISSING_NAR_SIZE, i64::try_from(answer.missing_nar_size).unwrap_or(i64::MAX))
-        }
+        (Rule::MissingPaths | Rule::MissingNarSize, Some(answer)) => answer_points(rule, answer),
         (Rule::MissingPaths | Rule::MissingNarSize, None) => 0,
         (Rule::WaitTime, _) => wait_points(candidate.ready_at, candidate.now),
     })
+}
+
+fn answer_points(rule: Rule, answer: &WorkerScore) -> i64 {
+    match rule {
+        Rule::MissingPaths => falling(MISSING_PATHS, i64::from(answer.missing_count)),
+        Rule::MissingNarSize => {
+            falling(MISSING_NAR_SIZE, i64::try_from(answer.missing_nar_size).unwrap_or(i64::MAX))
+        }
+        Rule::WaitTime => 0,
+    }
 }
 
 /// From `most` points at 0 down to none at `none_at` and beyond.
@@ -100,11 +117,11 @@ fn falling((most, none_at): (i64, i64), value: i64) -> i64 {
     i64::try_from(i128::from(most) * left / i128::from(none_at)).expect("at most `most`")
 }
 
-/// Whole seconds count.
+/// Counted in milliseconds, so that the order of waiting is the order of the points (ADR 17).
 fn wait_points(ready_at: Timestamp, now: Timestamp) -> i64 {
     let (per_mean, most) = WAIT_TIME;
-    let waited_secs = i64::try_from(now.since_ms(ready_at) / 1_000).unwrap_or(i64::MAX);
-    waited_secs.saturating_mul(per_mean / WAIT_MEAN_SECS).min(most)
+    let waited_ms = i64::try_from(now.since_ms(ready_at)).unwrap_or(i64::MAX);
+    waited_ms.saturating_mul(per_mean / POINT / WAIT_MEAN_SECS).min(most)
 }
 
 #[cfg(test)]
@@ -121,14 +138,15 @@ mod tests {
             outputs_present: false,
         };
         let candidate = Candidate {
-            kind: Kind::Build,
             ready_at: Timestamp(1_000),
             answer: Some(&answer),
             now: Timestamp(1_000 + waited_ms),
         };
         let breakdown: i64 = Policy::Simple.breakdown(&candidate).iter().map(|r| r.points.0).sum();
         assert_eq!(Policy::Simple.total(&candidate).0, breakdown);
-        assert!(breakdown <= Policy::Simple.bound(candidate.ready_at, candidate.now).0);
+        let parts = Policy::Simple.worker_part(&answer).0
+            + Policy::Simple.common_part(candidate.ready_at, candidate.now).0;
+        assert_eq!(parts, breakdown, "the two parts are the whole");
         breakdown
     }
 
@@ -140,7 +158,7 @@ mod tests {
             (40, 2 << 30, 0, 0),
             (4_000, u64::MAX, 0, 0),
             (40, 1 << 30, 0, 250_000),
-            (40, 2 << 30, 999, 0),
+            (40, 2 << 30, 999, 999),
             (40, 2 << 30, 60_000, 60_000),
             (40, 2 << 30, 100_000_000, 4_000_000),
         ];
@@ -155,12 +173,7 @@ mod tests {
 
     #[test]
     fn an_unscored_candidate_has_its_waiting_only() {
-        let candidate = Candidate {
-            kind: Kind::Build,
-            ready_at: Timestamp(0),
-            answer: None,
-            now: Timestamp(5_000),
-        };
+        let candidate = Candidate { ready_at: Timestamp(0), answer: None, now: Timestamp(5_000) };
         assert_eq!(Policy::Simple.total(&candidate), MilliPoints(5_000));
     }
 }

@@ -36,16 +36,22 @@ impl Need {
         }
     }
 
+    /// Whether a worker can run such jobs.
+    #[must_use]
+    pub fn fits(&self, worker: &Worker) -> bool {
+        match self {
+            Need::Evaluate { fetch } => worker.eval && (!fetch || worker.fetch),
+            Need::Build(requirement) => {
+                worker.build
+                    && worker.capabilities.as_ref().is_some_and(|c| c.satisfies(requirement))
+            }
+        }
+    }
+
     /// Whether a worker can run such jobs and takes new ones.
     #[must_use]
     pub fn is_met_by(&self, worker: &Worker) -> bool {
-        worker.takes(self.kind())
-            && match self {
-                Need::Evaluate { fetch } => !fetch || worker.fetch,
-                Need::Build(requirement) => {
-                    worker.capabilities.as_ref().is_some_and(|c| c.satisfies(requirement))
-                }
-            }
+        worker.takes(self.kind()) && self.fits(worker)
     }
 }
 
@@ -114,14 +120,20 @@ impl Queue {
         self.classes.iter().filter(|class| !class.waiting.is_empty())
     }
 
-    /// Classes with jobs of a kind that a worker can take.
+    /// Every class there ever was.
+    pub fn all_classes(&self) -> impl Iterator<Item = (ClassId, &Class)> {
+        (0..).map(ClassId).zip(&self.classes)
+    }
+
+    /// Classes with jobs of a kind that a worker can take, in order.
     pub fn classes_for<'a>(
         &'a self,
         worker: &'a Worker,
         kind: Kind,
     ) -> impl Iterator<Item = &'a Class> {
-        self.classes()
-            .filter(move |class| class.need.kind() == kind && class.need.is_met_by(worker))
+        let classes = worker.takes(kind).then_some(&worker.classes).into_iter().flatten();
+        let classes = classes.map(|id| self.class(*id));
+        classes.filter(move |class| class.need.kind() == kind && !class.waiting.is_empty())
     }
 
     pub(crate) fn intern(&mut self, need: Need) -> ClassId {

@@ -9,7 +9,7 @@ use gradient_events::score::OfferNumber;
 use crate::assignment::Assignment;
 use crate::evaluation::{Evaluation, EvaluationIndex};
 use crate::graph::Graph;
-use crate::queue::Queue;
+use crate::queue::{ClassId, Need, Queue};
 use crate::worker::Worker;
 
 /// The folded log.
@@ -121,6 +121,19 @@ impl State {
     pub(crate) fn evaluation_mut(&mut self, id: EvaluationId) -> &mut Evaluation {
         let index = self.evaluation_index[&id];
         &mut self.evaluations[index.0 as usize]
+    }
+
+    /// The class of a need. Workers learn of a new class at once.
+    pub(crate) fn intern_class(&mut self, need: Need) -> ClassId {
+        let known = self.queue.all_classes().count();
+        let class = self.queue.intern(need);
+        if class.0 as usize == known {
+            let need = &self.queue.class(class).need;
+            for worker in self.workers.values_mut().filter(|worker| need.fits(worker)) {
+                worker.classes.push(class);
+            }
+        }
+        class
     }
 
     pub(crate) fn worker_mut(&mut self, id: WorkerId) -> &mut Worker {

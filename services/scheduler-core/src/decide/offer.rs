@@ -8,6 +8,7 @@ use gradient_events::{Event, PAGE_BYTES_MAX, PAGE_ITEMS_MAX};
 
 use super::Decision;
 use crate::outstanding::candidate_bytes;
+use crate::queue::ClassId;
 use crate::state::State;
 use crate::worker::{WINDOW_MAX, Worker};
 
@@ -42,9 +43,7 @@ impl Decision<'_> {
                 .filter(|id| self.state.workers.get(id).is_some_and(may_hear))
                 .collect()
         } else {
-            let fits = |worker: &Worker| {
-                offered.iter().any(|class| self.state.queue.class(*class).need.is_met_by(worker))
-            };
+            let fits = |worker: &Worker| offered.iter().any(|class| self.concerns(worker, *class));
             let workers = self.state.workers.iter().filter(|(_, worker)| may_hear(worker));
             workers
                 .filter(|(id, worker)| Some(**id) == speaker || fits(worker))
@@ -58,6 +57,14 @@ impl Decision<'_> {
                 self.send_page(worker, false);
             }
         }
+    }
+
+    /// Whether new offers of a class concern a worker now: it can run them and has a slot for one. A
+    /// worker without hears of them with its next message, in time for the slot that it will free.
+    fn concerns(&self, worker: &Worker, class: ClassId) -> bool {
+        let kind = self.state.queue.class(class).need.kind();
+        let has_slot = kind == Kind::Evaluate || worker.assignments.len() < worker.build_slots();
+        has_slot && worker.takes(kind) && worker.fits(class)
     }
 
     fn send_page(&mut self, worker: WorkerId, list: bool) {
@@ -79,7 +86,7 @@ struct NextPage {
 /// 1,000 and 256 KiB, and no more than its window has room for.
 fn next_page(state: &State, worker: &Worker, from_start: bool) -> Option<NextPage> {
     let cursor = if from_start { OfferNumber::default() } else { worker.cursor };
-    let room = WINDOW_MAX.saturating_sub(if from_start { 0 } else { worker.scores.len() });
+    let room = WINDOW_MAX.saturating_sub(if from_start { 0 } else { worker.answers.len() });
     if room == 0 {
         return None;
     }

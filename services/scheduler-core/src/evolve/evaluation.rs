@@ -110,7 +110,7 @@ fn record(state: &mut State, derivation: &DiscoveredDerivation, build: BuildId, 
     if state.graph.node(build).recipe.is_some() {
         return;
     }
-    let class = state.queue.intern(Need::Build(derivation.requirement.clone()));
+    let class = state.intern_class(Need::Build(derivation.requirement.clone()));
     let mut blocking = 0;
     let mut dependencies = Vec::with_capacity(edges.len());
     for (edge, dependency) in edges.iter().zip(&derivation.dependencies) {

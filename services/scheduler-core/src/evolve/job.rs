@@ -6,7 +6,7 @@ use gradient_events::score::OfferNumber;
 use gradient_events::worker::JobUpdate;
 use gradient_events::{Event, FlakeSource, Input, WorkerMessage};
 
-use super::{build, corrupt};
+use super::{build, corrupt, worker};
 use crate::assignment::{Assignment, Built, Phase};
 use crate::graph::BuildState;
 use crate::queue::{ClassId, Need, Pending};
@@ -90,7 +90,7 @@ fn class_of(state: &mut State, job: JobId) -> (ClassId, Timestamp) {
             let evaluation = state.evaluation_mut(id);
             let fetch = matches!(evaluation.flake, FlakeSource::Reference { .. });
             let ready_at = evaluation.requested_at;
-            (state.queue.intern(Need::Evaluate { fetch }), ready_at)
+            (state.intern_class(Need::Evaluate { fetch }), ready_at)
         }
     }
 }
@@ -130,6 +130,7 @@ fn assign(state: &mut State, id: AssignmentId, claim: Assignment) {
     let worker = state.worker_mut(claim.worker);
     worker.assignments.insert(id);
     worker.idle.remove(&claim.job.kind());
+    worker::drop_void_answers(state, claim.worker);
     state.assignments.insert(id, claim);
 }
 

@@ -2,18 +2,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gradient_domain::{SessionId, WorkerId};
+use gradient_domain::{JobId, SessionId, WorkerId};
 use gradient_events::score::{CandidateScore, OfferNumber};
 use gradient_events::worker::Hello;
 use gradient_events::{Event, Input, WorkerMessage};
 
 use super::corrupt;
+use crate::policy::Policy;
+use crate::queue::Queue;
 use crate::state::State;
-use crate::worker::{Page, Presence, Rejection, WINDOW_MAX, Worker, WorkerScore};
+use crate::worker::{Answers, Page, Presence, Rejection, WINDOW_MAX, Worker, WorkerScore};
 
 pub(super) fn apply(state: &mut State, input: &Input, event: &Event) {
     match (event, input) {
-        (Event::SettingsReplaced, Input::Started { settings }) => state.settings = settings.clone(),
+        (Event::SettingsReplaced, Input::Started { settings }) => {
+            state.settings = settings.clone();
+            let policy = Policy::named(&settings.policy);
+            for worker in state.workers.values_mut() {
+                worker.answers.rescore(|score| policy.worker_part(score));
+            }
+        }
         (
             Event::WorkerJoined { worker, session, protocol },
             Input::Worker { message: WorkerMessage::Hello(hello), .. },
@@ -32,6 +40,7 @@ pub(super) fn apply(state: &mut State, input: &Input, event: &Event) {
             entry.capabilities_version = *version;
             entry.cursor = OfferNumber::default();
             entry.welcome_owed = false;
+            learn_classes(state, *worker);
         }
         (Event::MetricsRecorded { worker }, Input::Metrics { metrics, .. }) => {
             state.worker_mut(*worker).metrics = Some(metrics.clone());
@@ -39,6 +48,7 @@ pub(super) fn apply(state: &mut State, input: &Input, event: &Event) {
         (Event::SlotIdle { worker, kind }, _) => {
             let now = state.now;
             state.worker_mut(*worker).idle.insert(*kind, now);
+            drop_void_answers(state, *worker);
         }
         (Event::OffersSent { worker, up_to, list, is_final }, _) => {
             let entry = state.worker_mut(*worker);
@@ -75,7 +85,8 @@ fn blank(session: SessionId) -> Worker {
         listed: false,
         cursor: OfferNumber::default(),
         page: None,
-        scores: BTreeMap::new(),
+        classes: Vec::new(),
+        answers: Answers::default(),
         idle: BTreeMap::new(),
         assignments: BTreeSet::new(),
         welcome_owed: false,
@@ -98,12 +109,12 @@ fn join(state: &mut State, worker: WorkerId, session: SessionId, protocol: u16, 
     entry.protocol = protocol;
     entry.welcome_owed = true;
     entry.rejection = None;
-    let kept = entry.assignments.clone();
-    for assignment in kept {
+    for assignment in entry.assignments.clone() {
         if let Some(open) = state.assignments.get_mut(&assignment) {
             open.session = session;
         }
     }
+    learn_classes(state, worker);
 }
 
 /// Takes over the answers for jobs that still wait; the others went to somebody else meanwhile.
@@ -113,22 +124,43 @@ fn record_scores(
     up_to: OfferNumber,
     scores: &[CandidateScore],
 ) {
+    let policy = Policy::named(&state.settings.policy);
     let (queue, workers) = (&state.queue, &mut state.workers);
     let entry = workers.get_mut(&worker).expect("events name workers that joined before");
     for score in scores {
         let CandidateScore { job, missing_count, missing_nar_size, outputs_present } = *score;
-        let Some(pending) = queue.get(job) else {
-            continue;
-        };
-        let answer =
-            WorkerScore { offer: pending.offer, missing_count, missing_nar_size, outputs_present };
-        entry.scores.insert(job, answer);
+        let Some(pending) = queue.get(job) else { continue };
+        let offer = pending.offer;
+        let answer = WorkerScore { offer, missing_count, missing_nar_size, outputs_present };
+        entry.answers.insert(job, answer, policy.worker_part(&answer), pending.ready_at);
     }
-    if entry.scores.len() > WINDOW_MAX {
-        entry.scores.retain(|job, answer| queue.get(*job).is_some_and(|p| p.offer == answer.offer));
+    if entry.answers.len() > WINDOW_MAX {
+        entry.answers.drop_all_void(|job, score| is_void(queue, job, score));
     }
     if entry.page.is_some_and(|page| page.up_to <= up_to) {
         entry.page = None;
+    }
+}
+
+/// An answer counts for the offer that it answers, as long as that stands.
+fn is_void(queue: &Queue, job: JobId, score: &WorkerScore) -> bool {
+    queue.get(job).is_none_or(|pending| pending.offer != score.offer)
+}
+
+/// Drops what a worker said of jobs that are gone, as far as it stands in the way of the next look.
+pub(super) fn drop_void_answers(state: &mut State, worker: WorkerId) {
+    let (queue, workers) = (&state.queue, &mut state.workers);
+    if let Some(entry) = workers.get_mut(&worker) {
+        entry.answers.drop_void(|job, score| is_void(queue, job, score));
+    }
+}
+
+/// Finds out which classes of jobs a worker can run.
+fn learn_classes(state: &mut State, worker: WorkerId) {
+    let (queue, workers) = (&state.queue, &mut state.workers);
+    if let Some(entry) = workers.get_mut(&worker) {
+        let fitting = queue.all_classes().filter(|(_, class)| class.need.fits(entry));
+        entry.classes = fitting.map(|(id, _)| id).collect();
     }
 }
 
@@ -137,6 +169,6 @@ fn set_presence(state: &mut State, worker: WorkerId, presence: Presence) {
     entry.presence = presence;
     entry.idle.clear();
     entry.page = None;
-    entry.scores.clear();
+    entry.answers = Answers::default();
     entry.welcome_owed = false;
 }

@@ -1,6 +1,5 @@
 //! Given a history, when an input comes, then these events: a fleet in a few words.
 
-#![expect(clippy::allow_attributes, reason = "whether there is dead code depends on the test file")]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::collections::BTreeSet;
