@@ -321,12 +321,22 @@ impl SimWorker {
         said
     }
 
-    /// The process dies before these messages left; ends among them are on disk.
+    /// The process dies before these messages left. An end among them is on disk if everything that
+    /// its job had said before has arrived.
     pub fn keep(&mut self, unsent: Vec<WorkerMessage>) {
-        let is_end = |message: &WorkerMessage| {
-            matches!(message, WorkerMessage::JobCompleted { .. } | WorkerMessage::JobFailed { .. })
-        };
-        self.outbox.extend(unsent.into_iter().filter(is_end));
+        let mut incomplete = BTreeSet::new();
+        for message in unsent {
+            match &message {
+                WorkerMessage::JobUpdate { assignment, .. } => drop(incomplete.insert(*assignment)),
+                WorkerMessage::JobCompleted { assignment, .. }
+                | WorkerMessage::JobFailed { assignment, .. }
+                    if !incomplete.contains(assignment) =>
+                {
+                    self.outbox.push(message);
+                }
+                _ => {}
+            }
+        }
     }
 
     /// The next moment at which a running job says something.

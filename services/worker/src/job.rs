@@ -92,6 +92,9 @@ impl Running {
     }
 
     /// Reports the end. What ended while it was being stopped says so, unless it got done anyway.
+    ///
+    /// The end is kept on disk only after everything said before has arrived: a worker that dies in
+    /// between must not say after its restart that it is done while what it found is lost.
     pub async fn end(&self, end: JobEnd) {
         let stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let end = match (stop, end) {
@@ -104,6 +107,7 @@ impl Running {
             }
             (_, end) => end,
         };
+        self.voice.flush().await;
         let (job, assignment) = (self.job, self.assignment);
         let elapsed_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.voice
