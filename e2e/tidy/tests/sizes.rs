@@ -12,8 +12,7 @@ const FUNCTION_LINES_MAX: usize = 100;
 const FUNCTION_LINES_LOOK: usize = 70;
 
 /// Files over the limit, each with the length it may have. The list only shrinks.
-const LONG_FILES: &[(&str, usize)] =
-    &[("events/schema/src/event.rs", 620), ("projections/model/src/change.rs", 680)];
+const LONG_FILES: &[(&str, usize)] = &[];
 
 #[test]
 fn files_are_short() {

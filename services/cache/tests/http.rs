@@ -214,7 +214,13 @@ async fn a_broken_off_upload_leaves_nothing() {
     );
     stream.write_all(head.as_bytes()).await.expect("writes");
     stream.write_all(&source.compressed[..20]).await.expect("writes");
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    // Broken off while the service holds a part of it.
+    for _ in 0..100 {
+        if !service.files().is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     drop(stream);
     for _ in 0..100 {
         if service.files().is_empty() {
