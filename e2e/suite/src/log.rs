@@ -116,6 +116,9 @@ pub enum Event {
     DerivationsRecorded {
         builds: Vec<String>,
     },
+    EvaluationRequested {
+        evaluation: String,
+    },
     EvaluationAdvanced {
         evaluation: String,
         state: String,

@@ -11,6 +11,8 @@ use crate::Cluster;
 pub enum Outcome {
     /// Its outputs are in the cache.
     Completed,
+    /// Its outputs were there already: an interrupted hand-out had come that far.
+    Substituted,
     /// Its builder failed.
     FailedPermanent,
     /// It was not built, because the derivation with this name failed.
@@ -170,9 +172,20 @@ impl Evaluation {
         points.chain(errors).collect()
     }
 
+    /// The same after a crash, where a hand-out may find what the interrupted one before it made.
+    #[must_use]
+    pub fn outcomes_whoever_built(&self) -> Model {
+        let mut outcomes = self.outcomes();
+        for outcome in outcomes.values_mut().filter(|one| **one == Outcome::Substituted) {
+            *outcome = Outcome::Completed;
+        }
+        outcomes
+    }
+
     fn outcome(&self, point: &Value) -> Outcome {
         match point["state"].as_str().expect("a state") {
             "completed" => Outcome::Completed,
+            "substituted" => Outcome::Substituted,
             "failed_permanent" => Outcome::FailedPermanent,
             "aborted" => Outcome::Aborted,
             "skipped" => Outcome::Skipped,
