@@ -73,7 +73,7 @@ pub enum ServerMessage {
         /// What to do.
         job: Job,
         /// Lets this job write to the cache and its log until it expires; never logged.
-        upload_token: String,
+        upload_token: UploadToken,
     },
     /// Stop this hand-out.
     AbortJob {
@@ -88,6 +88,46 @@ pub enum ServerMessage {
     Draining,
 }
 wire_v1!(ServerMessage, "server");
+
+/// Lets one job write to the cache and its log. It goes over the wire and nowhere else: `Debug` and
+/// JSON hide it.
+#[derive(Clone, PartialEq, Eq, Deserialize, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub struct UploadToken(String);
+
+/// What is shown instead of a token.
+const HIDDEN: &str = "(hidden)";
+
+impl UploadToken {
+    /// The token itself, for the service that asks for it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for UploadToken {
+    fn from(token: String) -> Self {
+        Self(token)
+    }
+}
+
+impl From<&str> for UploadToken {
+    fn from(token: &str) -> Self {
+        Self(token.to_owned())
+    }
+}
+
+impl std::fmt::Debug for UploadToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(HIDDEN)
+    }
+}
+
+impl Serialize for UploadToken {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(HIDDEN)
+    }
+}
 
 /// A job shown to a worker (spec, Offers).
 #[derive(

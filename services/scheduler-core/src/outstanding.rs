@@ -94,7 +94,7 @@ pub fn message(
         Owed::Assign(assignment_id) => {
             let job_id = state.assignments.get(&assignment_id)?.job;
             let job = job(state, job_id);
-            let upload_token = upload_token(job_id, assignment_id);
+            let upload_token = upload_token(job_id, assignment_id).into();
             Some(ServerMessage::AssignJob { job_id, assignment_id, job, upload_token })
         }
         Owed::Page(up_to) => {

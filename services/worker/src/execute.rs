@@ -90,7 +90,7 @@ impl Executor {
         let log_id = running.assignment.to_string();
         let cache = self.parts.cache.clone();
         let (mut log, log_upload) =
-            start_log(cache, &log_id, &running.upload_token, LogLimits::default());
+            start_log(cache, &log_id, running.upload_token.as_str(), LogLimits::default());
         let drv_path = &job.drv_path;
         let stage = |stage: Stage| tracing::debug!(drv = %drv_path, ?stage, "build");
         let build = self.parts.builder.build(&request, &mut log, &stage, &running.cancel);
@@ -100,7 +100,7 @@ impl Executor {
         }
         let uploaded = async {
             let outcome = built?;
-            let token = &running.upload_token;
+            let token = running.upload_token.as_str();
             self.parts.builder.upload(&outcome, token, &stage, &running.cancel).boxed().await?;
             Ok::<BuildOutcome, BuildFailure>(outcome)
         };

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use gradient_domain::{AssignmentId, JobId, StorePath};
+use gradient_events::server::UploadToken;
 use gradient_events::worker::JobUpdate;
 use gradient_events::{FailureKind, WorkerMessage};
 use tokio_util::sync::CancellationToken;
@@ -56,7 +57,7 @@ pub struct Running {
     /// The hand-out.
     pub assignment: AssignmentId,
     /// Lets it write to the cache.
-    pub upload_token: String,
+    pub upload_token: UploadToken,
     /// Cancelled when it has to stop.
     pub cancel: CancellationToken,
     stop: Arc<Mutex<Option<Stop>>>,
@@ -67,7 +68,12 @@ pub struct Running {
 impl Running {
     /// A job that starts now.
     #[must_use]
-    pub fn new(job: JobId, assignment: AssignmentId, upload_token: String, voice: Voice) -> Self {
+    pub fn new(
+        job: JobId,
+        assignment: AssignmentId,
+        upload_token: UploadToken,
+        voice: Voice,
+    ) -> Self {
         Self {
             job,
             assignment,

@@ -2,7 +2,7 @@
 
 use gradient_domain::Kind;
 use gradient_events::score::{CandidateScore, OfferNumber};
-use gradient_events::server::JobCandidate;
+use gradient_events::server::{JobCandidate, UploadToken};
 use gradient_events::worker::OpenAssignment;
 use gradient_events::{Job, WorkerMessage};
 
@@ -69,7 +69,12 @@ impl Agent {
 
     /// Takes or declines a job. A repeat of a running one is taken again, an ended one is known to
     /// have its report under way.
-    pub(super) async fn assign(&mut self, open: OpenAssignment, job: Job, upload_token: String) {
+    pub(super) async fn assign(
+        &mut self,
+        open: OpenAssignment,
+        job: Job,
+        upload_token: UploadToken,
+    ) {
         if self.slots.holds(open.assignment) {
             return self.answer(open, None).await;
         }
@@ -102,7 +107,7 @@ impl Agent {
             .await;
     }
 
-    fn start(&mut self, open: OpenAssignment, job: Job, upload_token: String) {
+    fn start(&mut self, open: OpenAssignment, job: Job, upload_token: UploadToken) {
         let running = Running::new(open.job, open.assignment, upload_token, self.voice.clone());
         self.slots.started(running.clone());
         let (executor, own) = (self.executor.clone(), self.own.0.clone());

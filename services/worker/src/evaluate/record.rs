@@ -156,8 +156,10 @@ impl<'a> Recorder<'a> {
             batch.derivations.iter().map(|d| d.drv_path.clone()).collect();
         if !paths.is_empty() {
             let Evaluator { cache, store, .. } = self.evaluator;
-            let uploaded =
-                cache.upload_closure(store, &paths, &self.running.upload_token).boxed().await;
+            let uploaded = cache
+                .upload_closure(store, &paths, self.running.upload_token.as_str())
+                .boxed()
+                .await;
             uploaded.map_err(|error| {
                 let error = anyhow::Error::from(error);
                 JobEnd::failed(
