@@ -19,11 +19,40 @@ pub enum LiveEvent {
     Unreadable(DecodeError),
 }
 
+/// Where the stream holds a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    sequence: u64,
+    /// Sequence of the delivery before it on the same subject, 0 for the first.
+    previous: u64,
+}
+
+/// How a delivery follows the last one heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Follows {
+    Next,
+    /// Something in between is not known.
+    AfterGap,
+    Repeat,
+}
+
+/// A sequence that goes back belongs to a stream that was made anew.
+fn follows(last: Option<Place>, heard: Place) -> Follows {
+    match last {
+        None => Follows::Next,
+        Some(last) if last == heard => Follows::Repeat,
+        Some(last) if heard.sequence > last.sequence && heard.previous == last.sequence => {
+            Follows::Next
+        }
+        Some(_) => Follows::AfterGap,
+    }
+}
+
 /// The subscription of one worker.
 #[derive(Debug)]
 pub struct Live {
     subscriber: Subscriber,
-    last_sequence: Option<u64>,
+    last: Option<Place>,
     waiting: Option<LiveEvent>,
 }
 
@@ -37,7 +66,7 @@ impl Live {
         if let Err(error) = client.flush().await {
             tracing::debug!(%error, "flush after subscribing");
         }
-        Ok(Self { subscriber, last_sequence: None, waiting: None })
+        Ok(Self { subscriber, last: None, waiting: None })
     }
 
     /// The next thing heard; `None` once the connection is closed for good.
@@ -63,19 +92,43 @@ impl Live {
                 );
                 continue;
             };
-            let gap = self.last_sequence.is_some_and(|last| last != previous);
-            if self.last_sequence.is_some_and(|last| sequence <= last) {
+            let place = Place { sequence, previous };
+            let follows = follows(self.last, place);
+            if follows == Follows::Repeat {
                 continue;
             }
-            self.last_sequence = Some(sequence);
+            self.last = Some(place);
             let decoded = from_headers(message.headers.as_ref())
                 .and_then(|envelope| envelope.decode::<ServerMessage>(&message.payload));
             let event = decoded.map_or_else(LiveEvent::Unreadable, LiveEvent::Message);
-            if gap {
+            if follows == Follows::AfterGap {
                 self.waiting = Some(event);
                 return Some(LiveEvent::Gap);
             }
             return Some(event);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_repeats_and_streams_made_anew() {
+        let place = |sequence, previous| Place { sequence, previous };
+        let last = place(9, 7);
+        for (last, heard, expected) in [
+            (None, place(9, 7), Follows::Next),
+            (Some(last), place(12, 9), Follows::Next),
+            (Some(last), place(9, 7), Follows::Repeat),
+            (Some(last), place(12, 11), Follows::AfterGap),
+            (Some(last), place(1, 0), Follows::AfterGap),
+            (Some(last), place(9, 0), Follows::AfterGap),
+            (Some(last), place(12, 0), Follows::AfterGap),
+            (Some(place(1, 0)), place(2, 1), Follows::Next),
+        ] {
+            assert_eq!(follows(last, heard), expected, "{heard:?} after {last:?}");
         }
     }
 }
