@@ -10,7 +10,7 @@ use gradient_api::{ApiSettings, ApiState};
 use gradient_cache::token::{Scope, UploadToken, mint};
 use gradient_cache::{CacheSettings, CacheState};
 use gradient_events::Settings;
-use gradient_log::jetstream::{Broker, ConnectSettings, StreamLimits};
+use gradient_log::jetstream::{Broker, ConnectError, ConnectSettings, StreamLimits};
 use gradient_postgres::{Database, Projector, ProjectorSettings};
 use gradient_runtime::health::Health;
 use gradient_runtime::shutdown::CancellationToken;
@@ -25,8 +25,9 @@ use crate::secret;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause between two attempts to connect.
 const CONNECT_PAUSE: Duration = Duration::from_millis(250);
-/// How long an upload token is valid, in milliseconds: longer than any build may take.
-const TOKEN_VALID_MS: u64 = 24 * 3600 * 1000;
+/// How long an upload token is valid, in milliseconds: 7 days. A hand-out that takes longer cannot
+/// upload its results and fails; wall-clock limits of builds are 4 hours unless they are set otherwise.
+const TOKEN_VALID_MS: u64 = 7 * 24 * 3600 * 1000;
 
 /// Runs the chosen services until a signal, or until one of them fails.
 pub(crate) async fn run(args: ServerArgs) -> anyhow::Result<()> {
@@ -37,7 +38,7 @@ pub(crate) async fn run(args: ServerArgs) -> anyhow::Result<()> {
     let health = Health::default();
     let listener = gradient_runtime::http::bind(args.http).await?;
     let address = listener.local_addr().context("the listener has no address")?;
-    let broker = connect(&args, &stop).await?;
+    let Some(broker) = connect(&args, &stop).await? else { return Ok(()) };
     let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
     let mut router = Router::new();
     if args.runs(Service::Cache) {
@@ -88,20 +89,34 @@ fn write_ready(file: &Path, text: &str) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write {}", file.display()))
 }
 
-async fn connect(args: &ServerArgs, stop: &CancellationToken) -> anyhow::Result<Broker> {
+/// Connects, and tries again for a while; `None` if the server is stopped meanwhile. A NATS server
+/// that is too old or lacks JetStream is no matter of waiting.
+async fn connect(args: &ServerArgs, stop: &CancellationToken) -> anyhow::Result<Option<Broker>> {
     let token =
         secret::read_optional(args.nats_token_file.as_deref(), "the token for the NATS server")?;
     let settings =
         ConnectSettings { url: args.nats_url.clone(), token, name: "gradient-server".into() };
+    Ok(connect_to(&settings, stop).await?)
+}
+
+async fn connect_to(
+    settings: &ConnectSettings,
+    stop: &CancellationToken,
+) -> Result<Option<Broker>, ConnectError> {
     let started = tokio::time::Instant::now();
     loop {
-        match Broker::connect(&settings).await {
-            Ok(broker) => return Ok(broker),
-            Err(error) if started.elapsed() < CONNECT_TIMEOUT && !stop.is_cancelled() => {
+        match stop.run_until_cancelled(Broker::connect(settings)).await {
+            None => return Ok(None),
+            Some(Ok(broker)) => return Ok(Some(broker)),
+            Some(Err(error @ ConnectError::Connect { .. }))
+                if started.elapsed() < CONNECT_TIMEOUT =>
+            {
                 tracing::debug!(%error, "the NATS server does not answer yet");
-                tokio::time::sleep(CONNECT_PAUSE).await;
             }
-            Err(error) => return Err(error.into()),
+            Some(Err(error)) => return Err(error),
+        }
+        if stop.run_until_cancelled(tokio::time::sleep(CONNECT_PAUSE)).await.is_none() {
+            return Ok(None);
         }
     }
 }
@@ -166,7 +181,9 @@ fn api_state(
 
 /// Drops all tables and folds the log into new ones.
 pub(crate) async fn rebuild(args: &ServerArgs, digest: bool) -> anyhow::Result<()> {
-    let broker = connect(args, &CancellationToken::new()).await?;
+    // Signals end this command as they end any other; nothing has to be put in order.
+    let never = CancellationToken::new();
+    let Some(broker) = connect(args, &never).await? else { return Ok(()) };
     let database = Database::new(&args.database_url).context("--database-url cannot be used")?;
     let position = gradient_postgres::rebuild(&broker.log(), &database, |progress| {
         tracing::info!(position = progress.position, target = progress.target, "folding");
@@ -230,4 +247,56 @@ fn scheduler_settings(args: &ServerArgs) -> anyhow::Result<SchedulerSettings> {
 fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    fn settings(url: String) -> ConnectSettings {
+        ConnectSettings { url, token: None, name: "test".into() }
+    }
+
+    /// Answers like a server of this version that says nothing more.
+    async fn old_server(listener: TcpListener) {
+        const INFO: &[u8] = b"INFO {\"server_id\":\"x\",\"server_name\":\"x\",\"version\":\"2.9.1\",\
+            \"go\":\"go\",\"host\":\"127.0.0.1\",\"port\":1,\"headers\":true,\"max_payload\":1048576,\
+            \"proto\":1}\r\n";
+        while let Ok((mut connection, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let _ = connection.write_all(INFO).await;
+                let mut said = [0; 4096];
+                while connection.read(&mut said).await.is_ok_and(|bytes| bytes > 0) {
+                    let _ = connection.write_all(b"PONG\r\n").await;
+                }
+            });
+        }
+    }
+
+    #[tokio::test]
+    async fn an_old_server_is_refused_at_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let url = format!("nats://{}", listener.local_addr().expect("bound"));
+        tokio::spawn(old_server(listener));
+        let (settings, stop) = (settings(url), CancellationToken::new());
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT / 3, connect_to(&settings, &stop));
+        let refused = connected.await.expect("it does not wait").expect_err("too old");
+        assert!(matches!(refused, ConnectError::TooOld { .. }), "{refused:?}");
+    }
+
+    #[tokio::test]
+    async fn a_stop_ends_the_wait_for_a_server() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let url = format!("nats://{}", listener.local_addr().expect("bound"));
+        drop(listener);
+        let stop = CancellationToken::new();
+        let (settings, cancel) = (settings(url), stop.clone());
+        let wait = connect_to(&settings, &stop);
+        let stopped = async move { cancel.cancel() };
+        let (connected, ()) = tokio::join!(wait, stopped);
+        assert!(connected.expect("no failure").is_none());
+    }
 }

@@ -11,7 +11,8 @@ mod streams;
 
 use std::time::Duration;
 
-use async_nats::jetstream::{self, Context};
+use async_nats::jetstream::context::{AccountError, AccountErrorKind};
+use async_nats::jetstream::{self, Context, ErrorCode};
 use async_nats::{Client, ConnectOptions, HeaderMap};
 use gradient_events::{DecodeError, Envelope};
 
@@ -119,8 +120,14 @@ impl Broker {
         }
         let mut context = jetstream::new(client.clone());
         context.set_timeout(ANSWER_TIMEOUT);
-        if context.query_account().await.is_err() {
-            return Err(ConnectError::NoJetStream { url });
+        if let Err(error) = context.query_account().await {
+            return Err(if lacks_jetstream(&error) {
+                ConnectError::NoJetStream { url }
+            } else {
+                let kind = async_nats::ConnectErrorKind::TimedOut;
+                let source = async_nats::ConnectError::with_source(kind, error);
+                ConnectError::Connect { url, source }
+            });
         }
         Ok(Self { client, context })
     }
@@ -181,6 +188,18 @@ impl Broker {
     }
 }
 
+/// Whether the server will never have JetStream; anything else may pass, such as an election.
+fn lacks_jetstream(error: &AccountError) -> bool {
+    match error.kind() {
+        AccountErrorKind::JetStreamUnavailable => true,
+        AccountErrorKind::JetStream(error) => {
+            [ErrorCode::JETSTREAM_NOT_ENABLED, ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT]
+                .contains(&error.error_code())
+        }
+        AccountErrorKind::TimedOut | AccountErrorKind::Other => false,
+    }
+}
+
 fn to_headers(envelope: &Envelope) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in envelope.headers() {
@@ -195,5 +214,5 @@ fn from_headers(headers: Option<&HeaderMap>) -> Result<Envelope, DecodeError> {
     })
 }
 
-/// Seconds that a reader waits before it tries again after an interruption.
+/// How long a reader waits before it tries again after an interruption.
 const RETRY: Duration = Duration::from_millis(250);
