@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::health::Health;
 
-/// How long open requests may go on after the stop, in seconds.
+/// How long open requests may go on after the stop.
 const GRACE: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// Binds an address.
