@@ -6,7 +6,7 @@ use gradient_domain::{EvaluationId, StorePath, Timestamp, WorkerId};
 use gradient_events::event::EvaluationState;
 use gradient_events::{Cause, Command, FlakeSource, Input, ServerMessage, WorkerMessage};
 use gradient_scheduler_core::outstanding::message;
-use gradient_scheduler_core::replay;
+use gradient_scheduler_core::replay::Verifier;
 
 use crate::invariant::Watch;
 use crate::plan::{Plan, path};
@@ -342,9 +342,13 @@ impl World {
                     self.tally.event(event);
                 }
                 if self.rng.chance(10) {
-                    let mut before = self.watch.state().clone();
-                    replay::verify(&mut before, entry)
+                    let mut verifier = Verifier::from_state(self.watch.state());
+                    verifier
+                        .entry(entry)
                         .map_err(|deviation| format!("a replay deviates: {deviation:?}"))?;
+                    if !verifier.agrees() {
+                        return Err("a replay comes to another state".into());
+                    }
                 }
                 self.watch.entry(entry)?;
             }

@@ -1,6 +1,6 @@
 //! Hand-outs: one job given to one worker under one id.
 
-use gradient_domain::{JobId, SessionId, Timestamp, WorkerId};
+use gradient_domain::{JobId, Timestamp, WorkerId};
 use gradient_events::event::AbortCause;
 use gradient_events::worker::BuiltOutput;
 
@@ -11,8 +11,6 @@ pub struct Assignment {
     pub job: JobId,
     /// Who has it.
     pub worker: WorkerId,
-    /// Which run of that worker.
-    pub session: SessionId,
     /// When it was claimed.
     pub at: Timestamp,
     /// How far it is.

@@ -3,7 +3,7 @@
 //! Builds are numbered in order of first mention; a node may be mentioned (by an edge) before it is
 //! recorded. Readiness is a pure function of what stands here (ADR 6).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gradient_domain::{AssignmentId, BuildId, StorePath, Timestamp, nix_base32};
 use gradient_events::FailureKind;
@@ -32,6 +32,8 @@ pub struct Node {
     pub wanted_by: Vec<EvaluationIndex>,
     /// Direct dependencies that have not succeeded.
     pub blocking: u32,
+    /// Direct dependencies below which something is not recorded.
+    pub gaps: u32,
     /// Since when it could run; kept over hand-outs.
     pub ready_at: Timestamp,
     /// Executions that ended in a retryable failure.
@@ -213,6 +215,7 @@ impl Graph {
                 dependents: Vec::new(),
                 wanted_by: Vec::new(),
                 blocking: 0,
+                gaps: 0,
                 ready_at: Timestamp::default(),
                 failures: 0,
                 losses: 0,
@@ -232,38 +235,58 @@ impl Graph {
             && node.blocking == 0
     }
 
-    /// The build at the bottom of a failure below `build`, if one of its direct inputs failed.
+    /// The build at the bottom of a failure below `build`, if one of its direct inputs failed. Those
+    /// that are about to start over do not count.
     #[must_use]
-    pub fn failed_below(&self, build: BuildId) -> Option<BuildId> {
+    pub fn failed_below(
+        &self,
+        build: BuildId,
+        starting_over: &BTreeSet<BuildId>,
+    ) -> Option<BuildId> {
         let recipe = self.node(build).recipe.as_ref()?;
-        recipe.dependencies.iter().find_map(|edge| match &self.node(edge.build).state {
-            BuildState::Failed { .. } | BuildState::Aborted | BuildState::Skipped => {
-                Some(edge.build)
+        let counts = |edge: &&Edge| !starting_over.contains(&edge.build);
+        recipe.dependencies.iter().filter(counts).find_map(|edge| {
+            match &self.node(edge.build).state {
+                BuildState::Failed { .. } | BuildState::Aborted | BuildState::Skipped => {
+                    Some(edge.build)
+                }
+                BuildState::DependencyFailed { cause } => Some(*cause),
+                BuildState::Created
+                | BuildState::Queued
+                | BuildState::Assigned { .. }
+                | BuildState::Backoff { .. }
+                | BuildState::Succeeded { .. } => None,
             }
-            BuildState::DependencyFailed { cause } => Some(*cause),
-            BuildState::Created
-            | BuildState::Queued
-            | BuildState::Assigned { .. }
-            | BuildState::Backoff { .. }
-            | BuildState::Succeeded { .. } => None,
         })
     }
 
-    /// Whether a derivation and everything below it is recorded, or has succeeded.
+    /// Whether a derivation and everything below it is recorded.
     #[must_use]
     pub fn is_known_whole(&self, build: BuildId) -> bool {
-        let mut seen = std::collections::BTreeSet::new();
+        self.node(build).is_whole()
+    }
+
+    /// Passes on that a derivation is whole now, to those whose last gap it was.
+    pub(crate) fn became_whole(&mut self, build: BuildId) {
         let mut stack = vec![build];
         while let Some(build) = stack.pop() {
-            let node = self.node(build);
-            if node.state.is_success() || !seen.insert(build) {
-                continue;
+            let dependents = std::mem::take(&mut self.node_mut(build).dependents);
+            for dependent in &dependents {
+                let node = self.node_mut(*dependent);
+                node.gaps -= 1;
+                if node.is_whole() {
+                    stack.push(*dependent);
+                }
             }
-            match &node.recipe {
-                None => return false,
-                Some(recipe) => stack.extend(recipe.dependencies.iter().map(|edge| edge.build)),
-            }
+            self.node_mut(build).dependents = dependents;
         }
-        true
+    }
+}
+
+impl Node {
+    /// Whether it and everything below it is recorded.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.recipe.is_some() && self.gaps == 0
     }
 }

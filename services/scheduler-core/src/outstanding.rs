@@ -5,11 +5,12 @@
 
 use std::ops::Bound;
 
-use gradient_domain::{AssignmentId, BuildId, JobId, SessionId, WorkerId};
+use gradient_domain::{AssignmentId, BuildId, JobId, SessionId, StorePath, WorkerId};
 use gradient_events::job::{BuildJob, EvaluateJob, Job};
 use gradient_events::score::OfferNumber;
 use gradient_events::server::{JobCandidate, RequiredPath, ServerMessage};
 use gradient_events::worker::OpenAssignment;
+use gradient_events::{PAGE_BYTES_MAX, PAGE_ITEMS_MAX};
 
 use crate::assignment::Phase;
 use crate::graph::{BuildState, Node, Recipe};
@@ -131,11 +132,30 @@ fn page_message(state: &State, worker: &Worker, page: Page) -> ServerMessage {
         .map(|(offer, job)| (*offer, *job))
         .collect();
     offers.sort_unstable();
-    let candidates = offers.into_iter().map(|(_, job)| candidate(state, job)).collect();
+    // What was answered meanwhile, and what would be over the limit of a page, is left out; the rest
+    // stays owed.
+    let is_open = |job: &JobId| {
+        let pending = state.queue.get(*job);
+        pending.is_some_and(|pending| worker.answers.get(*job, pending).is_none())
+    };
+    let (mut candidates, mut up_to, mut bytes) = (Vec::new(), page.up_to, 0);
+    let mut last = page.after;
+    for (offer, job) in offers.into_iter().filter(|(_, job)| page.list || is_open(job)) {
+        let candidate = candidate(state, job);
+        bytes += candidate_bytes(&candidate);
+        let is_full = bytes > PAGE_BYTES_MAX || candidates.len() == PAGE_ITEMS_MAX;
+        if is_full && !candidates.is_empty() {
+            up_to = last;
+            break;
+        }
+        candidates.push(candidate);
+        last = offer;
+    }
     if page.list {
-        ServerMessage::JobListChunk { candidates, up_to: page.up_to, is_final: page.is_final }
+        let is_final = page.is_final && up_to == page.up_to;
+        ServerMessage::JobListChunk { candidates, up_to, is_final }
     } else {
-        ServerMessage::JobOffer { candidates, up_to: page.up_to }
+        ServerMessage::JobOffer { candidates, up_to }
     }
 }
 
@@ -156,7 +176,12 @@ pub fn candidate(state: &State, job_id: JobId) -> JobCandidate {
         job_id,
         required_paths: required_paths(state, recipe),
         drv_paths: vec![node.drv_path.clone()],
-        output_paths: recipe.outputs.iter().filter_map(|output| output.path.clone()).collect(),
+        output_paths: recipe
+            .outputs
+            .iter()
+            .filter_map(|output| output.path.clone())
+            .take(OUTPUT_PATHS_MAX)
+            .collect(),
         requirement: match &state.queue.class(recipe.class).need {
             Need::Build(requirement) => Some(requirement.clone()),
             Need::Evaluate { .. } => None,
@@ -167,6 +192,8 @@ pub fn candidate(state: &State, job_id: JobId) -> JobCandidate {
 /// Most required paths that a candidate names: with more it would not fit a page. The worker's score
 /// then counts a part of them, the build itself needs no list.
 const REQUIRED_PATHS_MAX: usize = 1_000;
+/// Most outputs that a candidate names.
+const OUTPUT_PATHS_MAX: usize = 64;
 
 /// The outputs of direct inputs that a build uses, with their sizes where they are cached.
 fn required_paths(state: &State, recipe: &Recipe) -> Vec<RequiredPath> {
@@ -185,18 +212,20 @@ fn required_paths(state: &State, recipe: &Recipe) -> Vec<RequiredPath> {
         .collect()
 }
 
-/// About as many bytes as the candidate takes on a page.
-pub(crate) fn candidate_bytes(state: &State, job: JobId) -> usize {
-    const PER_PATH: usize = 96;
-    match job {
-        JobId::Evaluate(_) => PER_PATH,
-        JobId::Build(build) => {
-            let (node, recipe) = recorded(state, build);
-            let used: usize = recipe.dependencies.iter().map(|edge| edge.outputs.len()).sum();
-            let used = used.min(REQUIRED_PATHS_MAX);
-            node.drv_path.base_name().len() + PER_PATH * (2 + used + recipe.outputs.len())
-        }
-    }
+/// At least as many bytes as the candidate takes on a page.
+pub(crate) fn candidate_bytes(candidate: &JobCandidate) -> usize {
+    /// Fixed parts of a candidate and of each path or feature in it.
+    const FIXED: usize = 128;
+    const PER_PART: usize = 40;
+    let path = |path: &StorePath| path.base_name().len() + PER_PART;
+    let requirement = candidate.requirement.iter().map(|need| {
+        let features = need.features.iter().map(|feature| feature.0.len() + PER_PART);
+        need.system.0.len() + features.sum::<usize>()
+    });
+    FIXED
+        + candidate.required_paths.iter().map(|required| path(&required.path)).sum::<usize>()
+        + candidate.drv_paths.iter().chain(&candidate.output_paths).map(path).sum::<usize>()
+        + requirement.sum::<usize>()
 }
 
 fn recorded(state: &State, build: BuildId) -> (&Node, &Recipe) {

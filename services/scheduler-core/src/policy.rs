@@ -37,16 +37,21 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// Names that a person may configure.
-    pub const NAMES: [&'static str; 1] = ["simple"];
+    /// Every policy.
+    pub const ALL: [Policy; 1] = [Policy::Simple];
+
+    /// The name by which a person configures it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::Simple => "simple",
+        }
+    }
 
     /// The policy of a name; an unknown name falls back to `simple` (the shell warns).
     #[must_use]
     pub fn named(name: &str) -> Policy {
-        match name {
-            "simple" => Policy::Simple,
-            _ => Policy::Simple,
-        }
+        Policy::ALL.into_iter().find(|policy| policy.name() == name).unwrap_or(Policy::Simple)
     }
 
     /// The rules of the policy, in the order of their breakdown.

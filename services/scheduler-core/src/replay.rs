@@ -15,18 +15,45 @@ pub struct Deviation {
     pub decided: Vec<Event>,
 }
 
-/// Folds an entry and decides its input again on the state before it. Both ways must agree.
-///
-/// # Errors
-/// The deviation; the state is then the one that the log says.
-pub fn verify(state: &mut State, entry: &Entry) -> Result<(), Box<Deviation>> {
-    let mut again = state.clone();
-    let decided = decide(&mut again, entry.at, entry.cause, &entry.input);
-    evolve(state, entry);
-    if decided == entry.events && again == *state {
-        return Ok(());
+/// Folds a log and decides every input of it again, side by side.
+#[derive(Clone, Debug, Default)]
+pub struct Verifier {
+    folded: State,
+    decided: State,
+}
+
+impl Verifier {
+    /// A verifier that goes on from a folded state.
+    #[must_use]
+    pub fn from_state(state: &State) -> Self {
+        Self { folded: state.clone(), decided: state.clone() }
     }
-    Err(Box::new(Deviation { logged: entry.events.clone(), decided }))
+
+    /// The fold of the log so far.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.folded
+    }
+
+    /// Takes the next entry. After a deviation both sides go on from what the log says.
+    ///
+    /// # Errors
+    /// The deviation.
+    pub fn entry(&mut self, entry: &Entry) -> Result<(), Box<Deviation>> {
+        let decided = decide(&mut self.decided, entry.at, entry.cause, &entry.input);
+        evolve(&mut self.folded, entry);
+        if decided == entry.events {
+            return Ok(());
+        }
+        self.decided = self.folded.clone();
+        Err(Box::new(Deviation { logged: entry.events.clone(), decided }))
+    }
+
+    /// Whether both sides came to the same state.
+    #[must_use]
+    pub fn agrees(&self) -> bool {
+        self.folded == self.decided
+    }
 }
 
 /// Folds a whole log.

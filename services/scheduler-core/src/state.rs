@@ -31,6 +31,10 @@ pub struct State {
     pub(crate) live_evaluations: BTreeSet<EvaluationIndex>,
     /// Builds under way that no live evaluation wants any more, to be let go of.
     pub(crate) unwanted: BTreeSet<BuildId>,
+    /// Failed builds that a new evaluation wants, about to start over.
+    pub(crate) frozen: BTreeSet<BuildId>,
+    /// Whether a decision left builds over that could go on.
+    pub(crate) leftovers: bool,
     /// Builds in backoff, by the end of it.
     pub(crate) backoffs: BTreeSet<(Timestamp, BuildId)>,
     /// Every worker ever seen, lost and left ones included.

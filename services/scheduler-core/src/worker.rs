@@ -39,6 +39,8 @@ pub struct Worker {
     pub metrics: Option<WorkerMetrics>,
     /// Whether this session asked for the list; offers follow from there.
     pub listed: bool,
+    /// Whether the list is under way: its last page is still to come.
+    pub listing: bool,
     /// Offers up to here were sent.
     pub cursor: OfferNumber,
     /// The page that waits for its scores.
@@ -150,6 +152,11 @@ impl Answers {
         self.by_points.iter().map(|(Reverse(points), _, job)| (*points, *job))
     }
 
+    /// How many answers are such.
+    pub(crate) fn count(&self, is_such: impl Fn(JobId, &WorkerScore) -> bool) -> usize {
+        self.by_job.iter().filter(|(job, answer)| is_such(**job, &answer.score)).count()
+    }
+
     pub(crate) fn insert(
         &mut self,
         job: JobId,
@@ -162,7 +169,7 @@ impl Answers {
         self.by_points.insert((Reverse(points), ready_at, job));
     }
 
-    fn remove(&mut self, job: JobId) {
+    pub(crate) fn remove(&mut self, job: JobId) {
         if let Some(Answer { points, ready_at, .. }) = self.by_job.remove(&job) {
             self.by_points.remove(&(Reverse(points), ready_at, job));
         }

@@ -9,6 +9,7 @@ use gradient_events::worker::JobUpdate;
 use gradient_events::{Command, Event, FailureKind, Input};
 use gradient_scheduler_core::explain::{Explanation, explain};
 use gradient_scheduler_core::outstanding::Owed;
+use gradient_scheduler_core::replay::Verifier;
 
 fn finished(events: &[Event]) -> Option<Verdict> {
     events.iter().find_map(|event| match event {
@@ -362,16 +363,22 @@ fn a_worker_that_fits_ends_the_waiting() {
 }
 
 #[test]
-fn a_derivation_that_needs_itself_is_refused() {
+fn a_faulty_batch_is_refused_and_fails_its_evaluation() {
     let mut fleet = Fleet::new();
     fleet.join(1, capabilities(&[], 1));
     fleet.submit(1);
     let hand_out = fleet.assign(1, Kind::Evaluate);
     let events = fleet.found(1, hand_out, vec![derivation("a", &["a"])]);
     assert!(
-        matches!(&events[..], [Event::InputRefused { reason }] if reason.contains("depends on itself")),
+        matches!(&events[0], Event::InputRefused { reason } if reason.contains("depends on itself")),
         "{events:?}"
     );
+    assert_eq!(
+        finished(&events),
+        Some(Verdict::Failed),
+        "without the batch it would look complete"
+    );
+    assert!(fleet.owed(1).contains(&Owed::Abort(hand_out.1)), "and its job is stopped");
 }
 
 #[test]
@@ -405,14 +412,15 @@ fn a_log_decides_alike_when_it_is_decided_again() {
     fleet.evaluate(1, 1, vec![derivation("a", &[]), derivation("b", &["a"])]);
     let hand_out = fleet.assign(1, Kind::Build);
     fleet.fail(1, hand_out, FailureKind::Permanent);
-    let mut state = gradient_scheduler_core::State::default();
+    let mut verifier = Verifier::default();
     for entry in &fleet.log {
-        gradient_scheduler_core::replay::verify(&mut state, entry).expect("no deviation");
+        verifier.entry(entry).expect("no deviation");
     }
-    assert_eq!(state, fleet.state);
+    assert!(verifier.agrees());
+    assert_eq!(*verifier.state(), fleet.state);
     let mut tampered = fleet.log.last().expect("not empty").clone();
     tampered.events.pop();
-    let mut before = gradient_scheduler_core::replay::fold(&fleet.log[..fleet.log.len() - 1]);
-    gradient_scheduler_core::replay::verify(&mut before, &tampered)
-        .expect_err("a changed log deviates");
+    let before = gradient_scheduler_core::replay::fold(&fleet.log[..fleet.log.len() - 1]);
+    let mut verifier = Verifier::from_state(&before);
+    verifier.entry(&tampered).expect_err("a changed log deviates");
 }

@@ -77,5 +77,5 @@ fn now() -> Timestamp {
 /// Whether a scoring policy of this name exists.
 #[must_use]
 pub fn policy_exists(name: &str) -> bool {
-    gradient_scheduler_core::policy::Policy::NAMES.contains(&name)
+    gradient_scheduler_core::policy::Policy::named(name).name() == name
 }

@@ -7,13 +7,11 @@ use gradient_events::event::AbortCause;
 use gradient_events::{Event, FailureKind};
 
 use super::Decision;
+use super::limits::{BUILDS_PER_EVENT_MAX, JOBS_PER_DECISION_MAX};
 use crate::graph::BuildState;
 
 /// Longest stored failure message, in bytes (reference 2.7).
 const MESSAGE_BYTES_MAX: usize = 8 * 1024;
-
-/// Most builds in one event, so that an entry stays under the limit of a message.
-const BUILDS_PER_EVENT_MAX: usize = 50_000;
 
 impl Decision<'_> {
     /// Brings waiting builds into the state that the graph calls for.
@@ -25,7 +23,7 @@ impl Decision<'_> {
         };
         let (mut ready, mut failed) = (BTreeSet::new(), BTreeSet::new());
         for &build in candidates.iter().filter(waits) {
-            match graph.failed_below(build) {
+            match graph.failed_below(build, &self.state.frozen) {
                 Some(cause) => drop(failed.insert((cause, build))),
                 None if graph.is_ready(build) => drop(ready.insert(build)),
                 None => {}
@@ -133,16 +131,18 @@ impl Decision<'_> {
     pub(super) fn release_builds(&mut self) {
         let unwanted: Vec<BuildId> =
             self.state.unwanted.iter().copied().take(BUILDS_PER_EVENT_MAX).collect();
-        let mut skipped = Vec::new();
+        let (mut skipped, mut stopped) = (Vec::new(), 0);
         for build in unwanted {
             match self.state.graph.node(build).state {
                 BuildState::Created | BuildState::Queued | BuildState::Backoff { .. } => {
                     skipped.push(build)
                 }
-                BuildState::Assigned { assignment } => {
+                BuildState::Assigned { assignment } if stopped < JOBS_PER_DECISION_MAX => {
+                    stopped += 1;
                     self.request_abort(JobId::Build(build), assignment, AbortCause::Unwanted);
                 }
-                BuildState::Succeeded { .. }
+                BuildState::Assigned { .. }
+                | BuildState::Succeeded { .. }
                 | BuildState::Failed { .. }
                 | BuildState::DependencyFailed { .. }
                 | BuildState::Aborted
@@ -155,12 +155,12 @@ impl Decision<'_> {
     }
 
     /// Starts builds over that failed for earlier evaluations (reference 3.3).
-    pub(super) fn thaw_builds(&mut self, builds: &[BuildId]) {
-        let failed = |build: &BuildId| self.state.graph.node(*build).state.is_failure();
-        let builds: Vec<BuildId> =
-            builds.iter().copied().filter(failed).take(BUILDS_PER_EVENT_MAX).collect();
+    pub(super) fn thaw_builds(&mut self) {
+        let frozen = self.state.frozen.iter().copied();
+        let builds: Vec<BuildId> = frozen.take(BUILDS_PER_EVENT_MAX).collect();
         if !builds.is_empty() {
-            self.emit(Event::BuildsThawed { builds });
+            self.emit(Event::BuildsThawed { builds: builds.clone() });
+            self.settle_builds(&builds);
         }
     }
 

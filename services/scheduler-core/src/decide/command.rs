@@ -37,7 +37,7 @@ impl Decision<'_> {
         let (job, offer) = (JobId::Evaluate(id), self.next_offer());
         self.emit(Event::JobQueued { job, offer });
         self.note_offer(job);
-        self.review_queued_evaluations();
+        self.review_queued_evaluation(id);
     }
 
     fn cancel_build(&mut self, build: BuildId) {

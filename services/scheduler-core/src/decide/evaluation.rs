@@ -6,8 +6,9 @@ use gradient_events::worker::EvalResult;
 use gradient_events::{Event, PAGE_ITEMS_MAX};
 
 use super::Decision;
+use super::limits::PARKED_PER_DECISION_MAX;
 use crate::evaluation::EvaluationIndex;
-use crate::queue::Need;
+use crate::queue::ClassId;
 
 impl Decision<'_> {
     /// Records a batch of discovered derivations; what is ready starts at once.
@@ -17,7 +18,14 @@ impl Decision<'_> {
             return self.refuse("the evaluation is over");
         }
         if let Some(fault) = batch_fault(batch) {
-            return self.refuse(fault);
+            let assignment = evaluation.assignment;
+            self.refuse(fault.clone());
+            // Without this batch the evaluation would look complete.
+            self.finish_evaluation(id, Verdict::Failed, Some(fault));
+            if let Some(assignment) = assignment {
+                self.request_abort(JobId::Evaluate(id), assignment, AbortCause::Unwanted);
+            }
+            return;
         }
         let wanted_before = self.state.evaluation_mut(id).builds.len();
         if !batch.derivations.is_empty() {
@@ -27,7 +35,7 @@ impl Decision<'_> {
             self.emit(Event::MessagesRecorded { evaluation: id });
         }
         let newly_wanted = self.state.evaluation_mut(id).builds[wanted_before..].to_vec();
-        self.thaw_builds(&newly_wanted);
+        self.thaw_builds();
         let recorded = batch.derivations.iter().filter_map(|d| self.state.graph.find(&d.drv_path));
         let candidates: Vec<BuildId> = newly_wanted.into_iter().chain(recorded).collect();
         self.settle_builds(&candidates);
@@ -79,7 +87,7 @@ impl Decision<'_> {
     /// Ends an evaluation if nothing is left of it.
     pub(super) fn settle_evaluation(&mut self, index: EvaluationIndex) {
         let evaluation = &self.state.evaluations[index.0 as usize];
-        if !evaluation.is_settled() {
+        if !evaluation.is_settled() || !self.state.frozen.is_empty() {
             return;
         }
         let failed =
@@ -119,43 +127,58 @@ impl Decision<'_> {
         if !state.is_terminal() && state != EvaluationState::Queued {
             self.emit(Event::EvaluationAdvanced { evaluation: id, state: EvaluationState::Queued });
         }
-        self.review_queued_evaluations();
+        self.review_queued_evaluation(id);
     }
 
-    /// Says of every queued evaluation whether any connected worker could take it.
-    pub(super) fn review_queued_evaluations(&mut self) {
-        let queued: Vec<EvaluationId> = self
-            .state
-            .queue
-            .classes()
-            .filter(|class| class.need.kind() == Kind::Evaluate)
-            .flat_map(|class| class.waiting.iter().filter_map(|(_, job)| evaluation_of(*job)))
-            .collect();
-        for id in queued {
-            self.review_queued_evaluation(id);
-        }
-    }
-
-    fn review_queued_evaluation(&mut self, id: EvaluationId) {
+    /// Says of one queued evaluation whether any connected worker could take it.
+    pub(super) fn review_queued_evaluation(&mut self, id: EvaluationId) {
         let Some(pending) = self.state.queue.get(JobId::Evaluate(id)) else {
             return;
         };
-        let need: &Need = &self.state.queue.class(pending.class).need;
-        let can_run = self.state.workers.values().any(|worker| need.is_met_by(worker));
-        let connected =
-            self.state.workers.values().filter(|worker| worker.presence.is_here()).count();
+        let can_run = self.can_run(pending.class);
+        self.park_or_resume(id, can_run);
+    }
+
+    /// Says of queued evaluations whether any connected worker could take them; what is over the limit
+    /// of one entry follows with the next tick.
+    pub(super) fn review_queued_evaluations(&mut self) {
+        let queue = &self.state.queue;
+        let classes = queue.all_classes().filter(|(_, class)| class.need.kind() == Kind::Evaluate);
+        let mut changed: Vec<(EvaluationId, bool)> = Vec::new();
+        for (id, class) in classes.filter(|(_, class)| !class.waiting.is_empty()) {
+            let can_run = self.can_run(id);
+            let waiting = class.waiting.iter().filter_map(|(_, job)| evaluation_of(*job));
+            let differs = |id: &EvaluationId| {
+                let evaluation = self.state.evaluation(*id).expect("a queued evaluation exists");
+                evaluation.waiting.is_some() == can_run
+            };
+            changed.extend(waiting.filter(differs).map(|id| (id, can_run)));
+        }
+        for (id, can_run) in changed.into_iter().take(PARKED_PER_DECISION_MAX) {
+            self.park_or_resume(id, can_run);
+        }
+    }
+
+    /// Whether any worker takes the jobs of a class now.
+    fn can_run(&self, class: ClassId) -> bool {
+        let need = &self.state.queue.class(class).need;
+        self.state.workers.values().any(|worker| need.is_met_by(worker))
+    }
+
+    fn park_or_resume(&mut self, id: EvaluationId, can_run: bool) {
         let evaluation = self.state.evaluation(id).expect("a queued evaluation exists");
-        let state = EvaluationState::Queued;
-        match (&evaluation.waiting, can_run) {
-            (Some(_), true) => self.emit(Event::EvaluationResumed { evaluation: id, state }),
-            (waiting, false) => {
-                let connected_workers = u32::try_from(connected).unwrap_or(u32::MAX);
-                let reason = WaitingReason::EvalWorkers { connected_workers };
-                if waiting.as_ref().is_none_or(|(before, _)| *before != reason) {
-                    self.emit(Event::EvaluationParked { evaluation: id, reason });
-                }
+        match (evaluation.waiting.is_some(), can_run) {
+            (true, true) => {
+                let state = EvaluationState::Queued;
+                self.emit(Event::EvaluationResumed { evaluation: id, state });
             }
-            (None, true) => {}
+            (false, false) => {
+                let here = self.state.workers.values().filter(|worker| worker.presence.is_here());
+                let connected_workers = u32::try_from(here.count()).unwrap_or(u32::MAX);
+                let reason = WaitingReason::EvalWorkers { connected_workers };
+                self.emit(Event::EvaluationParked { evaluation: id, reason });
+            }
+            (true, false) | (false, true) => {}
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The life of a hand-out up to its report: taken, declined, given up.
 
-use gradient_domain::{AssignmentId, JobId, WorkerId};
+use gradient_domain::{AssignmentId, EvaluationId, JobId, WorkerId};
 use gradient_events::event::{AbandonReason, AbortCause, DropReason, RequeueReason, Verdict};
 use gradient_events::worker::OpenAssignment;
 use gradient_events::{Event, FailureKind};
@@ -41,8 +41,9 @@ impl Decision<'_> {
         if accepted {
             return self.accept(assignment);
         }
+        let canceled = self.is_canceled(assignment);
         self.emit(Event::AssignmentDeclined { job, assignment, reason: reason.to_owned() });
-        self.requeue(job, RequeueReason::Declined);
+        self.come_back(job, RequeueReason::Declined, canceled);
     }
 
     /// A report under the open id counts as acceptance (protocol page, Assignment 6).
@@ -79,32 +80,45 @@ impl Decision<'_> {
     /// Ends a hand-out without a report and brings its job back, unless it came to nothing too often.
     pub(super) fn abandon(&mut self, assignment: AssignmentId, reason: AbandonReason) {
         let job = self.state.assignments[&assignment].job;
+        let canceled = self.is_canceled(assignment);
         self.emit(Event::AssignmentAbandoned { job, assignment, reason });
+        let losses = match job {
+            JobId::Build(build) => self.state.graph.node(build).losses,
+            JobId::Evaluate(_) => 0,
+        };
         match job {
-            JobId::Build(build) => {
-                let losses = self.state.graph.node(build).losses;
-                if losses >= self.state.settings.build_max_losses {
-                    let message = format!(
-                        "{losses} workers in a row were lost while they built this; giving up"
-                    );
-                    self.fail_build(build, FailureKind::Permanent, message);
-                } else {
-                    self.requeue(job, RequeueReason::Abandoned);
-                }
+            JobId::Build(build) if losses >= self.state.settings.build_max_losses => {
+                let message =
+                    format!("{losses} workers in a row were lost while they built this; giving up");
+                self.fail_build(build, FailureKind::Permanent, message);
             }
-            JobId::Evaluate(id) => {
-                let hand_outs = self.state.evaluation_mut(id).hand_outs;
-                if hand_outs >= self.state.settings.evaluation_max_hand_outs {
-                    let error = format!(
-                        "evaluation was dispatched {hand_outs} times and each worker disconnected before \
-                         reporting a result; giving up"
-                    );
-                    self.finish_evaluation(id, Verdict::Failed, Some(error));
-                } else {
-                    self.requeue(job, RequeueReason::Abandoned);
-                }
-            }
+            job => self.come_back(job, RequeueReason::Abandoned, canceled),
         }
+    }
+
+    /// Brings back a job whose hand-out came to nothing, unless a user canceled it or its evaluation
+    /// was handed out too often.
+    pub(super) fn come_back(&mut self, job: JobId, reason: RequeueReason, canceled: bool) {
+        match job {
+            JobId::Build(build) if canceled => {
+                self.abort_build(build, AbortCause::Canceled.text().into());
+            }
+            JobId::Evaluate(id) if self.is_worn_out(id) => {
+                let hand_outs = self.state.evaluation_mut(id).hand_outs;
+                let error = format!(
+                    "evaluation was dispatched {hand_outs} times and each worker disconnected before \
+                     reporting a result; giving up"
+                );
+                self.finish_evaluation(id, Verdict::Failed, Some(error));
+            }
+            job => self.requeue(job, reason),
+        }
+    }
+
+    fn is_worn_out(&mut self, id: EvaluationId) -> bool {
+        let hand_outs_max = self.state.settings.evaluation_max_hand_outs;
+        let evaluation = self.state.evaluation_mut(id);
+        !evaluation.state.is_terminal() && evaluation.hand_outs >= hand_outs_max
     }
 
     /// Brings a job back to the queue at once, if anybody still wants it.

@@ -9,12 +9,15 @@ mod build;
 mod command;
 mod evaluation;
 mod hand_out;
+mod limits;
 mod offer;
 mod placement;
 mod report;
 mod time;
 mod waiting;
 mod worker;
+
+pub(crate) use limits::BUILDS_PER_EVENT_MAX;
 
 use std::collections::BTreeSet;
 

@@ -7,7 +7,8 @@ use gradient_events::score::OfferNumber;
 use gradient_events::{Event, PAGE_BYTES_MAX, PAGE_ITEMS_MAX};
 
 use super::Decision;
-use crate::outstanding::candidate_bytes;
+use super::limits::OFFERS_PER_DECISION_MAX;
+use crate::outstanding::{candidate, candidate_bytes};
 use crate::queue::ClassId;
 use crate::state::State;
 use crate::worker::{WINDOW_MAX, Worker};
@@ -50,11 +51,11 @@ impl Decision<'_> {
                 .map(|(id, _)| *id)
                 .collect()
         };
-        for worker in concerned {
-            if next_page(self.state, &self.state.workers[&worker], false)
-                .is_some_and(|page| page.count > 0)
-            {
-                self.send_page(worker, false);
+        for worker in concerned.into_iter().take(OFFERS_PER_DECISION_MAX) {
+            let known = &self.state.workers[&worker];
+            let page = next_page(self.state, known, false);
+            if page.is_some_and(|page| page.count > 0 || known.listing) {
+                self.send_page(worker, known.listing);
             }
         }
     }
@@ -68,7 +69,8 @@ impl Decision<'_> {
     }
 
     fn send_page(&mut self, worker: WorkerId, list: bool) {
-        let Some(page) = next_page(self.state, &self.state.workers[&worker], list) else {
+        let known = &self.state.workers[&worker];
+        let Some(page) = next_page(self.state, known, list && !known.listing) else {
             return;
         };
         let NextPage { up_to, is_final, .. } = page;
@@ -86,7 +88,15 @@ struct NextPage {
 /// 1,000 and 256 KiB, and no more than its window has room for.
 fn next_page(state: &State, worker: &Worker, from_start: bool) -> Option<NextPage> {
     let cursor = if from_start { OfferNumber::default() } else { worker.cursor };
-    let room = WINDOW_MAX.saturating_sub(if from_start { 0 } else { worker.answers.len() });
+    let answers = &worker.answers;
+    let taken = match answers.len() {
+        _ if from_start => 0,
+        count if count <= WINDOW_MAX / 2 => count,
+        _ => answers.count(|job, score| {
+            state.queue.get(job).is_some_and(|pending| pending.offer == score.offer)
+        }),
+    };
+    let room = WINDOW_MAX.saturating_sub(taken);
     if room == 0 {
         return None;
     }
@@ -101,7 +111,7 @@ fn next_page(state: &State, worker: &Worker, from_start: bool) -> Option<NextPag
     offers.sort_unstable();
     let mut bytes = 0;
     let fitting = offers.iter().take(most).take_while(|(_, job)| {
-        bytes += candidate_bytes(state, *job);
+        bytes += candidate_bytes(&candidate(state, *job));
         bytes <= PAGE_BYTES_MAX
     });
     // A candidate is bounded (`outstanding`), so that one alone always fits a message.

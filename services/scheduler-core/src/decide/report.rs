@@ -128,7 +128,9 @@ impl Decision<'_> {
                 self.emit(Event::JobRequeued { job, reason, offer: None });
                 self.evaluation_waits_again(id);
             }
-            FailureKind::Canceled => self.requeue(JobId::Evaluate(id), RequeueReason::Canceled),
+            FailureKind::Canceled => {
+                self.come_back(JobId::Evaluate(id), RequeueReason::Canceled, false);
+            }
             FailureKind::Transient
             | FailureKind::InputsUnavailable
             | FailureKind::Permanent

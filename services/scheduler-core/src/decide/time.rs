@@ -2,19 +2,22 @@
 
 use gradient_domain::{AssignmentId, BuildId, EvaluationId, JobId, Timestamp};
 use gradient_events::Event;
-use gradient_events::event::{AbandonReason, AbortCause};
+use gradient_events::event::{AbandonReason, AbortCause, RequeueReason};
 
 use super::Decision;
+use super::limits::JOBS_PER_DECISION_MAX;
 use crate::assignment::Phase;
-use crate::graph::BuildState;
+use crate::graph::{BuildState, Node};
 
 impl Decision<'_> {
     pub(super) fn tick(&mut self) {
         self.withdraw_unanswered();
         self.retry_due_builds();
         self.retry_due_evaluations();
+        self.review_queued_evaluations();
         self.review_building_evaluations();
         self.release_builds();
+        self.settle_leftovers();
     }
 
     fn withdraw_unanswered(&mut self) {
@@ -34,13 +37,15 @@ impl Decision<'_> {
                 }
                 Phase::Claimed | Phase::Accepted | Phase::Aborting { .. } => None,
             })
+            .take(JOBS_PER_DECISION_MAX)
             .collect();
         for (assignment, reason) in due {
             match (reason, self.state.assignments[&assignment].job) {
                 (AbandonReason::AbortUnconfirmed, JobId::Build(build)) => {
                     let job = JobId::Build(build);
+                    let canceled = self.is_canceled(assignment);
                     self.emit(Event::AssignmentAbandoned { job, assignment, reason });
-                    self.abort_build(build, "the worker did not confirm the stop".into());
+                    self.come_back(job, RequeueReason::Abandoned, canceled);
                 }
                 (AbandonReason::AbortUnconfirmed, job @ JobId::Evaluate(_)) => {
                     self.emit(Event::AssignmentAbandoned { job, assignment, reason });
@@ -57,6 +62,7 @@ impl Decision<'_> {
             .backoffs
             .range(..=(now, BuildId(u32::MAX)))
             .map(|(_, build)| *build)
+            .take(JOBS_PER_DECISION_MAX)
             .collect();
         for build in due {
             self.retry_build(build);
@@ -71,12 +77,30 @@ impl Decision<'_> {
             .live_evaluations
             .iter()
             .map(|index| &self.state.evaluations[index.0 as usize]);
-        let due: Vec<EvaluationId> =
-            live.filter(|e| is_due(e.backoff_until)).map(|e| e.id).collect();
+        let due: Vec<EvaluationId> = live
+            .filter(|e| is_due(e.backoff_until))
+            .map(|e| e.id)
+            .take(JOBS_PER_DECISION_MAX)
+            .collect();
         for id in due {
             let (job, offer) = (JobId::Evaluate(id), self.next_offer());
             self.emit(Event::JobQueued { job, offer });
             self.note_offer(job);
+        }
+    }
+
+    /// What a decision left over because it was over the limit of one entry.
+    fn settle_leftovers(&mut self) {
+        if !self.state.frozen.is_empty() {
+            self.thaw_builds();
+            self.touched.extend(self.state.live_evaluations.iter().copied());
+        }
+        if self.state.leftovers {
+            let waits =
+                |node: &Node| node.state == BuildState::Created && !node.wanted_by.is_empty();
+            let waiting = self.state.graph.iter().filter(|(_, node)| waits(node));
+            let waiting: Vec<BuildId> = waiting.map(|(build, _)| build).collect();
+            self.settle_builds(&waiting);
         }
     }
 
@@ -97,15 +121,20 @@ impl Decision<'_> {
 
     /// Whatever this finds is a bug of ours: it is counted, logged and mended (ADR 6).
     pub(super) fn sweep(&mut self) {
+        if self.state.leftovers || !self.state.frozen.is_empty() {
+            return;
+        }
         let ready: Vec<BuildId> = self
             .state
             .graph
             .iter()
             .filter(|(_, node)| node.state == BuildState::Created && !node.wanted_by.is_empty())
             .filter(|(build, _)| {
-                self.state.graph.is_ready(*build) || self.state.graph.failed_below(*build).is_some()
+                self.state.graph.is_ready(*build)
+                    || self.state.graph.failed_below(*build, &self.state.frozen).is_some()
             })
             .map(|(build, _)| build)
+            .take(JOBS_PER_DECISION_MAX)
             .collect();
         for build in ready {
             self.emit(Event::SweepFound { what: format!("build {build} could go on and did not") });
@@ -116,7 +145,8 @@ impl Decision<'_> {
             .live_evaluations
             .iter()
             .map(|index| &self.state.evaluations[index.0 as usize]);
-        let settled: Vec<EvaluationId> = live.filter(|e| e.is_settled()).map(|e| e.id).collect();
+        let settled: Vec<EvaluationId> =
+            live.filter(|e| e.is_settled()).map(|e| e.id).take(JOBS_PER_DECISION_MAX).collect();
         for id in settled {
             self.emit(Event::SweepFound { what: format!("evaluation {id} could end and did not") });
             self.touched.insert(self.state.evaluation_index[&id]);

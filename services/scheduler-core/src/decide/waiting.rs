@@ -2,21 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use gradient_domain::Requirement;
 use gradient_events::Event;
 use gradient_events::event::{EvaluationState, UnmetRequirement, WaitingReason};
 
 use super::Decision;
+use super::limits::{PARKED_PER_DECISION_MAX, UNMET_NAMED_MAX};
 use crate::evaluation::{Evaluation, EvaluationIndex};
 use crate::graph::BuildState;
-use crate::queue::Need;
+use crate::queue::{ClassId, Need};
 use crate::state::State;
 
 impl Decision<'_> {
     /// Says of every building evaluation whether any connected worker fits what is left of it.
     pub(super) fn review_building_evaluations(&mut self) {
         let live: Vec<EvaluationIndex> = self.state.live_evaluations.iter().copied().collect();
+        let events = self.events.len();
         for index in live {
+            if self.events.len() - events >= PARKED_PER_DECISION_MAX {
+                break;
+            }
             self.review_building_evaluation(index);
         }
     }
@@ -56,19 +60,18 @@ impl Decision<'_> {
 
 /// What no connected worker offers, if that is all an evaluation waits for.
 fn unmet(state: &State, evaluation: &Evaluation) -> Option<Vec<UnmetRequirement>> {
-    let mut unmet: BTreeMap<&Requirement, u32> = BTreeMap::new();
+    let mut unmet: BTreeMap<ClassId, u32> = BTreeMap::new();
     for build in &evaluation.builds {
         let node = state.graph.node(*build);
         match (&node.state, &node.recipe) {
             (BuildState::Queued, Some(recipe)) => {
+                let count = unmet.entry(recipe.class).or_default();
                 let need = &state.queue.class(recipe.class).need;
-                let Need::Build(requirement) = need else {
-                    continue;
-                };
-                if state.workers.values().any(|worker| need.is_met_by(worker)) {
+                let is_new = *count == 0;
+                if is_new && state.workers.values().any(|worker| need.is_met_by(worker)) {
                     return None;
                 }
-                *unmet.entry(requirement).or_default() += 1;
+                *count += 1;
             }
             (BuildState::Assigned { .. } | BuildState::Backoff { .. }, _) => return None,
             (
@@ -83,13 +86,14 @@ fn unmet(state: &State, evaluation: &Evaluation) -> Option<Vec<UnmetRequirement>
             ) => {}
         }
     }
-    let unmet: Vec<UnmetRequirement> = unmet
-        .into_iter()
-        .map(|(requirement, build_count)| UnmetRequirement {
-            requirement: requirement.clone(),
-            build_count,
-        })
-        .collect();
+    let named =
+        unmet.into_iter().filter_map(|(class, build_count)| match &state.queue.class(class).need {
+            Need::Build(requirement) => {
+                Some(UnmetRequirement { requirement: requirement.clone(), build_count })
+            }
+            Need::Evaluate { .. } => None,
+        });
+    let unmet: Vec<UnmetRequirement> = named.take(UNMET_NAMED_MAX).collect();
     (!unmet.is_empty()).then_some(unmet)
 }
 

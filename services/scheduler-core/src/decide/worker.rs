@@ -6,6 +6,7 @@ use gradient_events::worker::{Hello, OpenAssignment};
 use gradient_events::{Event, PAGE_ITEMS_MAX, PROTOCOL_VERSIONS, WorkerMessage};
 
 use super::Decision;
+use crate::assignment::Phase;
 use crate::worker::Presence;
 
 /// Longest name of a worker, in bytes.
@@ -13,7 +14,7 @@ const NAME_BYTES_MAX: usize = 64;
 /// Most systems or features that a worker may list.
 const CAPABILITY_ITEMS_MAX: usize = 256;
 /// Most build slots of one worker.
-const SLOTS_MAX: u32 = 4_096;
+const SLOTS_MAX: u32 = 1_024;
 
 impl Decision<'_> {
     pub(super) fn worker(&mut self, worker: WorkerId, session: SessionId, message: &WorkerMessage) {
@@ -75,10 +76,15 @@ impl Decision<'_> {
         if let Some(OpenAssignment { job, assignment }) = reported(message) {
             self.drop_report(worker, job, assignment);
         }
+        self.reject(worker, session, 401, "this session is not open; say hello again".to_owned());
+    }
+
+    /// Tells a session once that it is refused.
+    fn reject(&mut self, worker: WorkerId, session: SessionId, code: u16, reason: String) {
         let told = self.state.workers.get(&worker).and_then(|w| w.rejection.as_ref());
-        if told.is_none_or(|rejection| rejection.session != session) {
-            let reason = "this session is not open; say hello again".to_owned();
-            self.emit(Event::WorkerRejected { worker, session, code: 401, reason });
+        let is_news = told.is_none_or(|told| (told.session, told.code) != (session, code));
+        if is_news {
+            self.emit(Event::WorkerRejected { worker, session, code, reason });
         }
     }
 
@@ -90,7 +96,7 @@ impl Decision<'_> {
                 "no shared protocol version: ours {oldest}..={newest}, peer {}..={}",
                 hello.protocol_oldest, hello.protocol_newest
             );
-            return self.emit(Event::WorkerRejected { worker, session, code: 400, reason });
+            return self.reject(worker, session, 400, reason);
         }
         if hello.name.is_empty()
             || hello.name.len() > NAME_BYTES_MAX
@@ -99,7 +105,7 @@ impl Decision<'_> {
             let reason = format!(
                 "a worker's name has 1 to {NAME_BYTES_MAX} bytes and no control characters"
             );
-            return self.emit(Event::WorkerRejected { worker, session, code: 400, reason });
+            return self.reject(worker, session, 400, reason);
         }
         if let Some(known) = self.state.workers.get(&worker) {
             if known.session != session && known.presence.is_here() {
@@ -126,16 +132,19 @@ impl Decision<'_> {
 
     fn request_job(&mut self, worker: WorkerId, kind: Kind) {
         let known = &self.state.workers[&worker];
-        let full = kind == Kind::Build && self.running_builds(worker) >= known.build_slots();
-        if !known.takes(kind) || full {
+        let full = match kind {
+            Kind::Build => self.running_builds(worker) >= known.build_slots(),
+            // The limit is the worker's own; while one is on its way to it, it gets no second.
+            Kind::Evaluate => known.assignments.iter().any(|id| {
+                let open = &self.state.assignments[id];
+                open.job.kind() == kind && open.phase == Phase::Claimed
+            }),
+        };
+        if !known.takes(kind) || full || self.place(worker, kind) {
             return;
         }
-        if self.place(worker, kind) {
-            return;
-        }
-        let idle_slot_ms = self.state.settings.idle_slot_ms;
-        let remembered = self.state.workers[&worker].idle.get(&kind);
-        if remembered.is_none_or(|since| self.now().since_ms(*since) >= idle_slot_ms) {
+        // A repeat is counted, not logged.
+        if !self.state.workers[&worker].idle.contains_key(&kind) {
             self.emit(Event::SlotIdle { worker, kind });
         }
     }

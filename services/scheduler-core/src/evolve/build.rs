@@ -6,6 +6,7 @@ use gradient_events::worker::JobUpdate;
 use gradient_events::{Event, Input, WorkerMessage};
 
 use super::{corrupt, job};
+use crate::decide::BUILDS_PER_EVENT_MAX;
 use crate::graph::BuildState;
 use crate::state::State;
 
@@ -13,6 +14,7 @@ pub(super) fn apply(state: &mut State, input: &Input, event: &Event) {
     match event {
         Event::BuildsCreated { first, count } => create(state, input, *first, *count),
         Event::BuildsReady { builds, first_offer } => {
+            state.leftovers = builds.len() >= BUILDS_PER_EVENT_MAX;
             for (build, offer) in builds.iter().zip(first_offer.0..) {
                 let now = state.now;
                 state.graph.node_mut(*build).ready_at = now;
@@ -29,6 +31,7 @@ pub(super) fn apply(state: &mut State, input: &Input, event: &Event) {
             set_state(state, *build, BuildState::Failed { kind: *kind });
         }
         Event::DependencyFailed { builds, cause } => {
+            state.leftovers |= builds.len() >= BUILDS_PER_EVENT_MAX;
             for build in builds {
                 job::dequeue(state, JobId::Build(*build));
                 set_state(state, *build, BuildState::DependencyFailed { cause: *cause });
@@ -48,6 +51,7 @@ pub(super) fn apply(state: &mut State, input: &Input, event: &Event) {
             for build in builds {
                 let node = state.graph.node_mut(*build);
                 (node.failures, node.losses) = (0, 0);
+                state.frozen.remove(build);
                 set_state(state, *build, BuildState::Created);
             }
         }

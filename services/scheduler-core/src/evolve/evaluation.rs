@@ -111,16 +111,18 @@ fn record(state: &mut State, derivation: &DiscoveredDerivation, build: BuildId, 
         return;
     }
     let class = state.intern_class(Need::Build(derivation.requirement.clone()));
-    let mut blocking = 0;
+    let (mut blocking, mut gaps) = (0, 0);
     let mut dependencies = Vec::with_capacity(edges.len());
     for (edge, dependency) in edges.iter().zip(&derivation.dependencies) {
         let input = state.graph.node_mut(*edge);
         input.dependents.push(build);
         blocking += u32::from(!input.state.is_success());
+        gaps += u32::from(!input.is_whole());
         dependencies.push(Edge { build: *edge, outputs: dependency.outputs.clone() });
     }
     let node = state.graph.node_mut(build);
     node.blocking = blocking;
+    node.gaps = gaps;
     node.recipe = Some(Box::new(Recipe {
         outputs: derivation.outputs.clone(),
         dependencies,
@@ -129,6 +131,9 @@ fn record(state: &mut State, derivation: &DiscoveredDerivation, build: BuildId, 
         timeout_secs: derivation.timeout_secs,
         max_silent_secs: derivation.max_silent_secs,
     }));
+    if state.graph.node(build).is_whole() {
+        state.graph.became_whole(build);
+    }
 }
 
 /// Marks a build and all it still needs as wanted by an evaluation.
@@ -140,6 +145,9 @@ fn want(state: &mut State, index: EvaluationIndex, build: BuildId) {
         if is_new {
             node.wanted_by.push(index);
             state.unwanted.remove(&build);
+            if node.state.is_failure() {
+                state.frozen.insert(build);
+            }
             let (open, failed) = (!node.state.is_terminal(), node.state.is_failure());
             let evaluation = &mut state.evaluations[index.0 as usize];
             evaluation.builds.push(build);
@@ -163,13 +171,12 @@ fn end(state: &mut State, id: EvaluationId, next: EvaluationState) {
     evaluation.state = next;
     evaluation.waiting = None;
     evaluation.backoff_until = None;
-    let builds = std::mem::take(&mut evaluation.builds);
-    for build in &builds {
+    // Nothing looks at them after the end.
+    for build in &std::mem::take(&mut evaluation.builds) {
         let node = state.graph.node_mut(*build);
         node.wanted_by.retain(|other| *other != index);
         if node.wanted_by.is_empty() && !node.state.is_terminal() {
             state.unwanted.insert(*build);
         }
     }
-    state.evaluations[index.0 as usize].builds = builds;
 }

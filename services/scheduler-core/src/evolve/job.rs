@@ -15,11 +15,10 @@ use crate::state::State;
 pub(super) fn apply(state: &mut State, input: &Input, event: &Event) {
     match event {
         Event::JobQueued { job, offer } => enqueue(state, *job, *offer),
-        Event::JobAssigned { job, assignment, worker, session, .. } => {
+        Event::JobAssigned { job, assignment, worker, .. } => {
             let claim = Assignment {
                 job: *job,
                 worker: *worker,
-                session: *session,
                 at: state.now,
                 phase: Phase::Claimed,
                 built: None,
@@ -27,7 +26,12 @@ pub(super) fn apply(state: &mut State, input: &Input, event: &Event) {
             assign(state, *assignment, claim);
         }
         Event::AssignmentAccepted { assignment } => match state.assignments.get_mut(assignment) {
-            Some(open) => open.phase = Phase::Accepted,
+            Some(open) => {
+                open.phase = Phase::Accepted;
+                if let JobId::Evaluate(id) = open.job {
+                    state.evaluation_mut(id).hand_outs += 1;
+                }
+            }
             None => corrupt(input, event),
         },
         Event::AbortRequested { assignment, cause, .. } => {
@@ -104,6 +108,8 @@ pub(super) fn enqueue(state: &mut State, job: JobId, offer: OfferNumber) {
             let evaluation = state.evaluation_mut(id);
             evaluation.backoff_until = None;
             evaluation.job_error = None;
+            // A new run says again what went wrong.
+            evaluation.errors = 0;
         }
     }
     state.queue.insert(job, Pending { class, offer, ready_at });
@@ -124,12 +130,12 @@ fn assign(state: &mut State, id: AssignmentId, claim: Assignment) {
         JobId::Evaluate(evaluation) => {
             let evaluation = state.evaluation_mut(evaluation);
             evaluation.assignment = Some(id);
-            evaluation.hand_outs += 1;
         }
     }
     let worker = state.worker_mut(claim.worker);
     worker.assignments.insert(id);
     worker.idle.remove(&claim.job.kind());
+    worker.answers.remove(claim.job);
     worker::drop_void_answers(state, claim.worker);
     state.assignments.insert(id, claim);
 }

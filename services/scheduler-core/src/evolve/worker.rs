@@ -39,6 +39,7 @@ pub(super) fn apply(state: &mut State, input: &Input, event: &Event) {
             entry.capabilities = Some(capabilities.clone());
             entry.capabilities_version = *version;
             entry.cursor = OfferNumber::default();
+            entry.listing = false;
             entry.welcome_owed = false;
             learn_classes(state, *worker);
         }
@@ -52,7 +53,9 @@ pub(super) fn apply(state: &mut State, input: &Input, event: &Event) {
         }
         (Event::OffersSent { worker, up_to, list, is_final }, _) => {
             let entry = state.worker_mut(*worker);
-            let after = if *list { OfferNumber::default() } else { entry.cursor };
+            let starts_list = *list && !entry.listing;
+            let after = if starts_list { OfferNumber::default() } else { entry.cursor };
+            entry.listing = *list && !*is_final;
             entry.page = Some(Page { after, up_to: *up_to, list: *list, is_final: *is_final });
             entry.cursor = *up_to;
             entry.listed |= *list;
@@ -83,6 +86,7 @@ fn blank(session: SessionId) -> Worker {
         capabilities_version: 0,
         metrics: None,
         listed: false,
+        listing: false,
         cursor: OfferNumber::default(),
         page: None,
         classes: Vec::new(),
@@ -105,15 +109,11 @@ fn join(state: &mut State, worker: WorkerId, session: SessionId, protocol: u16, 
     }
     entry.name.clone_from(&hello.name);
     (entry.fetch, entry.eval, entry.build) = (hello.fetch, hello.eval, hello.build);
+    entry.listing = false;
     entry.greeting = hello.greeting;
     entry.protocol = protocol;
     entry.welcome_owed = true;
     entry.rejection = None;
-    for assignment in entry.assignments.clone() {
-        if let Some(open) = state.assignments.get_mut(&assignment) {
-            open.session = session;
-        }
-    }
     learn_classes(state, worker);
 }
 
@@ -134,7 +134,7 @@ fn record_scores(
         let answer = WorkerScore { offer, missing_count, missing_nar_size, outputs_present };
         entry.answers.insert(job, answer, policy.worker_part(&answer), pending.ready_at);
     }
-    if entry.answers.len() > WINDOW_MAX {
+    if entry.answers.len() >= WINDOW_MAX {
         entry.answers.drop_all_void(|job, score| is_void(queue, job, score));
     }
     if entry.page.is_some_and(|page| page.up_to <= up_to) {
@@ -151,7 +151,11 @@ fn is_void(queue: &Queue, job: JobId, score: &WorkerScore) -> bool {
 pub(super) fn drop_void_answers(state: &mut State, worker: WorkerId) {
     let (queue, workers) = (&state.queue, &mut state.workers);
     if let Some(entry) = workers.get_mut(&worker) {
-        entry.answers.drop_void(|job, score| is_void(queue, job, score));
+        if entry.answers.len() >= WINDOW_MAX {
+            entry.answers.drop_all_void(|job, score| is_void(queue, job, score));
+        } else {
+            entry.answers.drop_void(|job, score| is_void(queue, job, score));
+        }
     }
 }
 

@@ -93,17 +93,21 @@ impl Fleet {
     }
 
     fn take(&mut self, cause: Cause, input: Input) -> Vec<Event> {
-        let before = self.state.clone();
+        // Comparing whole states is for small ones.
+        let before = (self.state.graph().len() < 200).then(|| self.state.clone());
         let at = Timestamp(self.now_ms);
         let events = decide(&mut self.state, at, cause, &input);
         if events.is_empty() {
-            assert_eq!(self.state, before, "an input without events leaves no trace");
+            if let Some(before) = before {
+                assert_eq!(self.state, before, "an input without events leaves no trace");
+            }
             return events;
         }
         let entry = Entry { at, cause, input, events: events.clone() };
-        let mut folded = before;
-        evolve(&mut folded, &entry);
-        assert_eq!(folded, self.state, "the fold of the entry is the live state");
+        if let Some(mut folded) = before {
+            evolve(&mut folded, &entry);
+            assert_eq!(folded, self.state, "the fold of the entry is the live state");
+        }
         self.log.push(entry);
         events
     }
