@@ -12,7 +12,10 @@ use tokio_util::sync::CancellationToken;
 use crate::voice::Voice;
 
 /// Longest error text of a report, in bytes (reference 2.7).
-const ERROR_BYTES_MAX: usize = 8 * 1024;
+pub(crate) const ERROR_BYTES_MAX: usize = 8 * 1024;
+
+/// Most missing paths that a report names.
+const MISSING_PATHS_MAX: usize = gradient_events::PAGE_ITEMS_MAX;
 
 /// How a job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,7 +122,8 @@ impl Running {
         self.voice
             .say(match end {
                 JobEnd::Completed => WorkerMessage::JobCompleted { job, assignment, elapsed_ms },
-                JobEnd::Failed { kind, error, missing_paths } => {
+                JobEnd::Failed { kind, error, mut missing_paths } => {
+                    missing_paths.truncate(MISSING_PATHS_MAX);
                     let error = cut(error, ERROR_BYTES_MAX);
                     WorkerMessage::JobFailed {
                         job,

@@ -4,10 +4,11 @@ use gradient_domain::Kind;
 use gradient_events::score::{CandidateScore, OfferNumber};
 use gradient_events::server::{JobCandidate, UploadToken};
 use gradient_events::worker::OpenAssignment;
-use gradient_events::{Job, WorkerMessage};
+use gradient_events::{FailureKind, Job, WorkerMessage};
 
+use super::slots::Over;
 use super::{Agent, Own, Phase};
-use crate::job::{Running, Stop};
+use crate::job::{JobEnd, Running, Stop};
 use crate::store::{Candidate, score};
 
 /// Answers to one page of candidates.
@@ -55,10 +56,11 @@ impl Agent {
         });
     }
 
-    /// Asks for a job of a kind if a slot of it is free.
+    /// Asks for a job of a kind if a slot of it is free. Without a connection nobody would hear it;
+    /// the next heartbeat asks again.
     pub(super) async fn request(&self, kind: Kind) {
-        if self.phase == Phase::Open && self.slots.has_free(kind) {
-            self.voice.say(WorkerMessage::RequestJob { kind }).await;
+        if self.phase == Phase::Open && self.slots.has_free(kind) && self.broker.is_connected() {
+            self.voice.request(kind).await;
         }
     }
 
@@ -67,8 +69,8 @@ impl Agent {
         self.request(Kind::Build).await;
     }
 
-    /// Takes or declines a job. A repeat of a running one is taken again, an ended one is known to
-    /// have its report under way.
+    /// Takes or declines a job. A repeat of a running one is taken again; one that is over does not
+    /// start again, its report is under way or has arrived.
     pub(super) async fn assign(
         &mut self,
         open: OpenAssignment,
@@ -78,9 +80,13 @@ impl Agent {
         if self.slots.holds(open.assignment) {
             return self.answer(open, None).await;
         }
-        let reported = self.outbox.kept().unwrap_or_default();
-        if reported.iter().any(|(ended, _)| ended.assignment == open.assignment) {
+        if self.outbox.holds(open.assignment) {
             return;
+        }
+        match self.slots.over(open.assignment) {
+            Some(Over::Ended) => return,
+            Some(Over::Aborted) => return self.report_aborted(open, "before it began").await,
+            None => {}
         }
         if let Some(other) = self.slots.other(open) {
             // Hand-outs are counted: a late delivery of an older one stops nothing.
@@ -107,14 +113,60 @@ impl Agent {
             .await;
     }
 
+    /// Stops a job. What does not run here is answered at once: the server need not wait for it, and
+    /// drops the answer if the hand-out is closed.
+    pub(super) async fn abort(&mut self, open: OpenAssignment, reason: &str) {
+        if !self.outbox.holds(open.assignment) && !self.slots.abort(open.assignment, reason) {
+            self.report_aborted(open, reason).await;
+        }
+    }
+
+    async fn report_aborted(&self, open: OpenAssignment, reason: &str) {
+        let OpenAssignment { job, assignment } = open;
+        self.voice
+            .say(WorkerMessage::JobFailed {
+                job,
+                assignment,
+                kind: FailureKind::Aborted,
+                error: format!("job aborted by server: {reason}"),
+                missing_paths: Vec::new(),
+                elapsed_ms: 0,
+            })
+            .await;
+    }
+
     fn start(&mut self, open: OpenAssignment, job: Job, upload_token: UploadToken) {
         let running = Running::new(open.job, open.assignment, upload_token, self.voice.clone());
         self.slots.started(running.clone());
         let (executor, own) = (self.executor.clone(), self.own.0.clone());
         tokio::spawn(async move {
-            let end = executor.run(&running, job).await;
+            let run = running.clone();
+            let end = end_of(async move { executor.run(&run, job).await }).await;
             running.end(end).await;
             let _ = own.send(Own::Ended(open)).await;
         });
+    }
+}
+
+/// The end of a job, though it panics: the slot must not be lost with it.
+async fn end_of(run: impl Future<Output = JobEnd> + Send + 'static) -> JobEnd {
+    match tokio::spawn(run).await {
+        Ok(end) => end,
+        Err(error) => {
+            tracing::error!(%error, "a job's task panicked: a fault of ours");
+            JobEnd::failed(FailureKind::Transient, "the job's task panicked")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_a_failure() {
+        let end = end_of(async { panic!("on purpose") }).await;
+        assert!(matches!(end, JobEnd::Failed { kind: FailureKind::Transient, .. }), "{end:?}");
+        assert_eq!(end_of(async { JobEnd::Completed }).await, JobEnd::Completed);
     }
 }

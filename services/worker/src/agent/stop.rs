@@ -10,13 +10,16 @@ use super::{Agent, Own};
 
 /// How long reports of stopped jobs are waited for.
 const REPORTS_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the word that it drains may wait for room in a full queue before the jobs are stopped.
+const DRAINING_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl Agent {
     /// Says that it drains, aborts every running job, waits at most 5 s for their reports, leaves.
     pub(super) async fn leave(mut self, live: &mut Live) {
         let deadline = Instant::now() + REPORTS_TIMEOUT;
         let farewell = async {
-            self.voice.say(WorkerMessage::Draining).await;
+            let draining = self.voice.say(WorkerMessage::Draining);
+            let _ = tokio::time::timeout(DRAINING_TIMEOUT, draining).await;
             self.slots.cancel_all();
             while !self.slots.is_empty() {
                 tokio::select! {
