@@ -61,9 +61,11 @@ impl Evaluator {
     }
 
     async fn discover(&self, running: &Running, locked_url: &str, patterns: &PatternSet) -> JobEnd {
-        let (sink, mut found) = mpsc::channel::<Found>(FOUND_WAITING_MAX);
+        let (sink, found) = mpsc::channel::<Found>(FOUND_WAITING_MAX);
         let mut recorder = Recorder::new(self, running);
+        // The receiver is the block's own: with its end the discovery is cancelled.
         let record = async {
+            let mut found = found;
             while let Some(first) = found.recv().await {
                 recorder.take(first).await?;
                 while let Ok(next) = found.try_recv() {
@@ -73,11 +75,12 @@ impl Evaluator {
             }
             Ok(())
         };
-        let discover = self.pool.discover(locked_url, patterns, sink);
-        let (discovered, recorded) = tokio::join!(discover, record);
-        if let Err(end) = recorded {
-            return end;
-        }
+        let discover = async { Ok(self.pool.discover(locked_url, patterns, sink).await) };
+        // The first error ends the job at once.
+        let discovered = match tokio::try_join!(discover, record) {
+            Ok((discovered, ())) => discovered,
+            Err(end) => return end,
+        };
         match discovered {
             Ok(summary) => {
                 tracing::info!(job = %running.job, attributes = summary.attributes, errors = summary.errors,

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::FutureExt as _;
 use gradient_domain::derivation::DERIVATION_SIZE_MAX;
-use gradient_domain::{AttrPath, Derivation, StorePath};
+use gradient_domain::{AttrPath, Derivation, SessionId, StorePath};
 use gradient_events::job::Output;
 use gradient_events::worker::{
     Dependency, DiscoveredDerivation, EvalMessage, EvalResult, JobUpdate,
 };
-use gradient_events::{FailureKind, PAGE_BYTES_MAX};
+use gradient_events::{FailureKind, FromWorker, PAGE_BYTES_MAX, Wire, WorkerMessage};
 use gradient_pool::Found;
 
 use super::Evaluator;
@@ -20,6 +20,8 @@ use crate::job::{JobEnd, Running, cut};
 const BATCH: usize = 50;
 /// Bytes after which a batch leaves; one derivation may stand over it.
 const BATCH_BYTES: usize = PAGE_BYTES_MAX / 2;
+/// Most bytes of a report of a batch: the scheduler logs it together with what it decides of it.
+const REPORT_BYTES_MAX: usize = 240 * 1024;
 /// Longest text of a message, in bytes.
 const TEXT_BYTES_MAX: usize = 16 * 1024;
 
@@ -152,6 +154,23 @@ impl<'a> Recorder<'a> {
         }
         let batch = std::mem::take(&mut self.batch);
         self.batch_bytes = 0;
+        let reports = parts(batch, |part| self.report_bytes(part))
+            .map_err(|reason| JobEnd::failed(FailureKind::Permanent, reason))?;
+        for report in reports {
+            self.report(report).await?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of the message that reports a batch.
+    fn report_bytes(&self, batch: &EvalResult) -> usize {
+        let update = JobUpdate::EvalResult(batch.clone());
+        let (job, assignment) = (self.running.job, self.running.assignment);
+        let message = WorkerMessage::JobUpdate { job, assignment, update };
+        FromWorker { session: SessionId([0; 16]), message }.to_body().len()
+    }
+
+    async fn report(&self, batch: EvalResult) -> Result<(), JobEnd> {
         let paths: BTreeSet<StorePath> =
             batch.derivations.iter().map(|d| d.drv_path.clone()).collect();
         if !paths.is_empty() {
@@ -171,6 +190,56 @@ impl<'a> Recorder<'a> {
         self.running.update(JobUpdate::EvalResult(batch)).await;
         Ok(())
     }
+}
+
+/// The batch in parts whose reports are not too large, in order.
+///
+/// # Errors
+/// What one item says of itself that is too large alone.
+fn parts(
+    batch: EvalResult,
+    bytes: impl Fn(&EvalResult) -> usize + Copy,
+) -> Result<Vec<EvalResult>, String> {
+    if bytes(&batch) <= REPORT_BYTES_MAX {
+        return Ok(vec![batch]);
+    }
+    let EvalResult { mut derivations, mut warnings, mut errors } = batch;
+    let halves = match (derivations.len(), warnings.len() + errors.len()) {
+        (1, 0) => {
+            let DiscoveredDerivation { drv_path, dependencies, .. } = &derivations[0];
+            let inputs = dependencies.len();
+            return Err(format!(
+                "{drv_path} has {inputs} inputs, over the limit of {REPORT_BYTES_MAX} bytes of one report"
+            ));
+        }
+        (0, 1) => {
+            return Err(format!(
+                "the name of an attribute is over the limit of {REPORT_BYTES_MAX} bytes"
+            ));
+        }
+        (2.., _) => {
+            let rest = derivations.split_off(derivations.len() / 2);
+            let rest = EvalResult { derivations: rest, warnings, errors };
+            [EvalResult { derivations, ..EvalResult::default() }, rest]
+        }
+        (1, _) => {
+            let texts = EvalResult { warnings, errors, ..EvalResult::default() };
+            [EvalResult { derivations, ..EvalResult::default() }, texts]
+        }
+        (0, _) => {
+            let rest = EvalResult {
+                warnings: warnings.split_off(warnings.len() / 2),
+                errors: errors.split_off(errors.len().div_ceil(2)),
+                ..EvalResult::default()
+            };
+            [EvalResult { warnings, errors, ..EvalResult::default() }, rest]
+        }
+    };
+    let mut divided = Vec::new();
+    for half in halves {
+        divided.extend(parts(half, bytes)?);
+    }
+    Ok(divided)
 }
 
 fn discovered(
@@ -208,4 +277,63 @@ fn bytes(discovered: &DiscoveredDerivation) -> usize {
         discovered.attrs.iter().flat_map(|attr| &attr.0).map(|name| name.len() + 16).sum();
     let items = 4 + discovered.outputs.len() + 2 * discovered.dependencies.len();
     names + items * PER_ITEM
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(n: usize) -> StorePath {
+        let base = format!("b9d5lnjsb9d5lnjsb9d5lnjsb9d5lnjs-{n}.drv");
+        StorePath::from_base_name(&base).expect("a store path")
+    }
+
+    fn derivation(n: usize, inputs: usize) -> DiscoveredDerivation {
+        let text = br#"Derive([("out","/nix/store/b9d5lnjsb9d5lnjsb9d5lnjsb9d5lnjs-x","","")],[],[],"x86_64-linux","/bin/sh",[],[("name","x")])"#;
+        let derivation = Derivation::parse(text).expect("a derivation");
+        let dependency = |n| Dependency { drv_path: path(n), outputs: vec!["out".into()] };
+        let dependencies = (0..inputs).map(dependency).collect();
+        DiscoveredDerivation { dependencies, ..discovered(path(n), &derivation, Vec::new()) }
+    }
+
+    fn bytes(batch: &EvalResult) -> usize {
+        let message = WorkerMessage::JobUpdate {
+            job: gradient_domain::JobId::Build(gradient_domain::BuildId(1)),
+            assignment: gradient_domain::AssignmentId(1),
+            update: JobUpdate::EvalResult(batch.clone()),
+        };
+        FromWorker { session: SessionId([0; 16]), message }.to_body().len()
+    }
+
+    #[test]
+    fn a_batch_that_is_too_large_is_divided_in_order() {
+        let text = |n: usize| EvalMessage { attr: None, text: n.to_string().repeat(8 * 1024) };
+        let batch = EvalResult {
+            derivations: (0..5).map(|n| derivation(n, 1_500)).collect(),
+            warnings: (0..30).map(text).collect(),
+            errors: (0..29).map(text).collect(),
+        };
+        let divided = parts(batch.clone(), bytes).expect("divided");
+        assert!(divided.len() > 1 && divided.iter().all(|part| bytes(part) <= REPORT_BYTES_MAX));
+        let mut whole = EvalResult::default();
+        for part in divided {
+            assert_ne!(part, EvalResult::default());
+            whole.derivations.extend(part.derivations);
+            whole.warnings.extend(part.warnings);
+            whole.errors.extend(part.errors);
+        }
+        assert_eq!(whole, batch);
+        assert_eq!(parts(EvalResult::default(), bytes).map(|parts| parts.len()), Ok(1));
+    }
+
+    #[test]
+    fn what_is_too_large_alone_is_an_error() {
+        let derivations = vec![derivation(1, 3), derivation(2, 20_000)];
+        let batch = EvalResult { derivations, ..EvalResult::default() };
+        let reason = parts(batch, bytes).expect_err("too large");
+        assert!(reason.contains("-2.drv has 20000 inputs, over the limit of"), "{reason}");
+        let attr = AttrPath(vec!["a".repeat(REPORT_BYTES_MAX)]);
+        let errors = vec![EvalMessage { attr: Some(attr), text: String::new() }];
+        parts(EvalResult { errors, ..EvalResult::default() }, bytes).expect_err("too large");
+    }
 }
