@@ -43,19 +43,22 @@ fn reported(message: &Message) -> Option<&str> {
 }
 
 /// Each of these derivations succeeded once. Its last hand-out finished; each one before it was
-/// visibly given up, or finished with a failure that put the job back in the queue.
+/// visibly given up, or reported a failure that is to be tried again.
 ///
 /// # Panics
 /// With the first one that does not fit.
 #[track_caller]
 pub fn built_once_or_visibly_interrupted(log: &Log, names: &[String]) {
-    let (mut succeeded, mut requeued) = (BTreeMap::new(), BTreeMap::new());
+    let (mut succeeded, mut again) = (BTreeMap::new(), BTreeMap::new());
     for event in log.events() {
         match event {
             Event::BuildSucceeded { build, .. } => {
                 *succeeded.entry(build.clone()).or_insert(0) += 1;
             }
-            Event::JobRequeued { job, .. } => *requeued.entry(job.clone()).or_insert(0) += 1,
+            Event::JobRequeued { job, .. } => *again.entry(job.clone()).or_insert(0) += 1,
+            Event::BuildFailed { build, retry_at_ms: Some(_), .. } => {
+                *again.entry(format!("build:{build}")).or_insert(0) += 1;
+            }
             Event::SweepFound { what } => panic!("the sweep found {what}"),
             _ => {}
         }
@@ -64,8 +67,8 @@ pub fn built_once_or_visibly_interrupted(log: &Log, names: &[String]) {
         let build = log.build(name);
         assert_eq!(succeeded.get(&build), Some(&1), "successes of {name}");
         let hand_outs = log.hand_outs_of(name);
-        let again = requeued.get(&format!("build:{build}")).copied().unwrap_or(0);
-        assert_eq!(hand_outs.len(), again + 1, "{name}: {hand_outs:?}");
+        let interruptions = again.get(&format!("build:{build}")).copied().unwrap_or(0);
+        assert_eq!(hand_outs.len(), interruptions + 1, "{name}: {hand_outs:?}");
         assert_eq!(hand_outs.last().and_then(|last| last.end), Some("finished"), "{name}");
         assert!(hand_outs.iter().all(|one| one.end.is_some()), "{name}: {hand_outs:?}");
     }

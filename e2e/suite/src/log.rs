@@ -156,6 +156,7 @@ pub enum Event {
     BuildFailed {
         build: String,
         kind: String,
+        retry_at_ms: Option<u64>,
         message: String,
     },
     DependencyFailed {
