@@ -7,6 +7,7 @@
 pub mod attr_path;
 pub mod capability;
 pub mod derivation;
+pub mod flake;
 pub mod id;
 pub mod nix_base32;
 pub mod pattern;

@@ -1,5 +1,6 @@
 //! The checks of what is submitted: everything from outside has a limit and a clear refusal.
 
+use gradient_domain::flake;
 use gradient_domain::pattern::{PATTERNS_MAX, PatternSet};
 
 use crate::error::ApiError;
@@ -44,20 +45,7 @@ fn check_text(what: &str, text: &str) -> Result<(), ApiError> {
 
 fn check_reference(url: &str) -> Result<(), ApiError> {
     check_text("the flake reference", url)?;
-    let is_odd = url.is_empty() || url.starts_with('-') || url.contains(char::is_whitespace);
-    if is_odd {
-        let error = format!("'{url}' is not a flake reference");
-        return Err(ApiError::bad(
-            error,
-            "such as github:owner/name or git+https://host/repository",
-        ));
-    }
-    let is_local = ["/", ".", "~", "path:"].iter().any(|start| url.starts_with(start));
-    if is_local {
-        let error = format!("'{url}' is a path on your machine, which workers do not see");
-        return Err(ApiError::bad(error, "`gradient submit` uploads a local flake for you"));
-    }
-    Ok(())
+    flake::check_reference(url).map_err(|error| ApiError::bad(error.to_string(), flake::HINT))
 }
 
 fn check_hash(nar_hash: &str) -> Result<(), ApiError> {
@@ -92,10 +80,10 @@ mod tests {
     #[test]
     fn what_is_taken_and_what_is_refused() {
         let reference = |url: &str| serde_json::json!({"flake": {"type": "reference", "url": url}, "patterns": ["*"]});
-        for good in ["github:owner/name", "git+https://host/r?ref=main", "nixpkgs"] {
+        for good in ["github:owner/name", "git+https://host/r?ref=main"] {
             assert!(!refused(reference(good)), "{good}");
         }
-        for bad in ["", "-x", "a b", "./flake", "/etc", "path:/etc", "~/x", "a\u{7}"] {
+        for bad in ["", "nixpkgs", "a b", "./flake", "path:/etc", "git+file:///etc", "a\u{7}"] {
             assert!(refused(reference(bad)), "{bad}");
         }
         let store = |hash: &str, subdir: &str| {
@@ -110,7 +98,7 @@ mod tests {
                 && refused(store(hash, "/etc"))
                 && refused(store(hash, "a//b"))
         );
-        let patterns = |patterns: Vec<&str>| serde_json::json!({"flake": {"type": "reference", "url": "x:y"}, "patterns": patterns});
+        let patterns = |patterns: Vec<&str>| serde_json::json!({"flake": {"type": "reference", "url": "github:x/y"}, "patterns": patterns});
         assert!(!refused(patterns(vec!["packages.*.*", "!packages.x86_64-linux.big"])));
         assert!(
             refused(patterns(vec![]))

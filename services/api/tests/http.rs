@@ -172,7 +172,7 @@ async fn what_is_wrong_is_told_in_one_sentence() {
         (
             json!({"flake": {"type": "reference", "url": "./here"}, "patterns": ["*"]}),
             StatusCode::BAD_REQUEST,
-            "path on your machine",
+            "no flake reference that workers fetch",
         ),
         (json!({"patterns": ["*"]}), StatusCode::UNPROCESSABLE_ENTITY, "missing field `flake`"),
         (

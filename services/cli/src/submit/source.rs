@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::Context as _;
 use gradient_daemon::{nar, store_path_of};
+use gradient_domain::flake::{HINT, check_reference};
 use gradient_domain::{StorePath, nix_base32};
 use sha2::{Digest, Sha256};
 
@@ -62,18 +63,9 @@ pub(crate) fn target(flake: &str) -> Result<Target, Failure> {
         check_flake(&folder)?;
         return Ok(Target::Local(Tree { root: folder, subdir: String::new(), files: None }));
     }
-    if flake.starts_with("git+file:") {
-        let error = "git+file: names a repository of this machine, which workers cannot reach";
-        return Err(Failure::usage(error).hint("name the folder itself, such as `.` or path:DIR"));
-    }
     let is_folder = flake.starts_with('.') || flake.starts_with('/') || flake.starts_with('~');
     if !is_folder {
-        if !flake.contains(':') {
-            let error =
-                format!("'{flake}' is no flake reference: registry names are not looked up");
-            return Err(Failure::usage(error)
-                .hint("write path:DIR, ./DIR, github:OWNER/NAME or git+https://..."));
-        }
+        check_reference(flake).map_err(|error| Failure::usage(error).hint(HINT))?;
         return Ok(Target::Remote(flake.to_owned()));
     }
     let folder = existing(flake)?;
@@ -252,7 +244,8 @@ mod tests {
             ("./does-not-exist", "no flake at"),
             ("path:/tmp", "no flake.nix"),
             ("nixpkgs", "no flake reference"),
-            ("git+file:///tmp", "git+file"),
+            ("git+file:///tmp", "no flake reference"),
+            ("file:///tmp/x.tar", "no flake reference"),
         ] {
             let refused = target(flake).expect_err(flake).to_string();
             assert!(refused.contains(text), "{flake}: {refused}");
