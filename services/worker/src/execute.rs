@@ -80,6 +80,11 @@ impl Executor {
     }
 
     async fn build(&self, running: &Running, job: &BuildJob) -> JobEnd {
+        // An abort that came before the first step wins (reference 2.12).
+        if running.cancel.is_cancelled() {
+            let message = format!("build aborted by server: {}", job.drv_path);
+            return JobEnd::failed(FailureKind::Aborted, message);
+        }
         running.update(JobUpdate::Building).await;
         let request = BuildRequest {
             drv_path: job.drv_path.clone(),

@@ -14,7 +14,7 @@ use gradient_runtime::shutdown::CancellationToken;
 use gradient_runtime::telemetry::{self, LogFormat};
 use gradient_worker::agent::{Agent, AgentSettings};
 use gradient_worker::cache_client::CacheClient;
-use gradient_worker::config::{StoreKind, WorkerArgs};
+use gradient_worker::config::{StoreKind, WorkerArgs, is_trusted_way};
 use gradient_worker::daemon_process::{DaemonProcess, DaemonSettings};
 use gradient_worker::evaluate::Evaluator;
 use gradient_worker::execute::Executor;
@@ -78,6 +78,11 @@ async fn run(args: WorkerArgs) -> anyhow::Result<()> {
         args.server_url.clone().context("--server-url is missing: the NATS server of the fleet")?;
     let cache_url =
         args.cache_url.clone().context("--cache-url is missing: the cache service of the fleet")?;
+    anyhow::ensure!(
+        args.cache_public_key.is_some() || is_trusted_way(&cache_url),
+        "the key of the cache at {cache_url} cannot be asked for without TLS: anybody on the way could \
+         answer; give --cache-public-key, or an https:// address"
+    );
     let token = args.server_token_file.as_deref().map(read_token).transpose()?;
     let settings =
         ConnectSettings { url: server_url, token, name: format!("gradient-worker {name}") };
