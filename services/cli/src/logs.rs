@@ -1,6 +1,9 @@
-//! `gradient logs`: what a builder printed.
+//! `gradient logs`: what a builder printed. On a terminal only colours keep their effect; elsewhere
+//! every byte goes through as it is.
 
-use std::io::Write;
+mod terminal;
+
+use std::io::{IsTerminal, Write};
 
 use clap::Args;
 use futures_util::StreamExt;
@@ -11,6 +14,7 @@ use reqwest::Method;
 use crate::client::Client;
 use crate::cluster::Found;
 use crate::exit::{Code, Failure};
+use terminal::Terminal;
 
 /// Print the log of a build
 #[derive(Debug, Args)]
@@ -41,13 +45,21 @@ pub(crate) async fn run(found: &Found, args: LogsArgs) -> Result<(), Failure> {
     let path = format!("logs/{}?follow={}", attempt.assignment, args.follow);
     let mut chunks = client.send(client.request(Method::GET, &path)).await?.bytes_stream();
     let mut out = std::io::stdout().lock();
+    let mut terminal = out.is_terminal().then(Terminal::default);
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk.map_err(|error| {
             Failure::unavailable(anyhow::Error::from(error).context("the log broke off"))
         })?;
-        if out.write_all(&chunk).and_then(|()| out.flush()).is_err() {
+        let shown = match &mut terminal {
+            Some(terminal) => terminal.show(&chunk).into(),
+            None => chunk,
+        };
+        if out.write_all(&shown).and_then(|()| out.flush()).is_err() {
             return Ok(());
         }
+    }
+    if let Some(terminal) = terminal {
+        let _ = out.write_all(&terminal.end()).and_then(|()| out.flush());
     }
     Ok(())
 }
