@@ -27,6 +27,12 @@ pub(crate) struct Local {
 }
 
 impl Found {
+    /// A cluster that is no more than an address.
+    #[cfg(test)]
+    pub(crate) fn at(url: String) -> Self {
+        Self { url, token: None, nats: None, local: None }
+    }
+
     pub(crate) fn find(root: &Path) -> Result<Self, Failure> {
         let nats = std::env::var("GRADIENT_NATS_URL").ok();
         if let Ok(url) = std::env::var("GRADIENT_URL") {

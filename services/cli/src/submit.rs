@@ -63,7 +63,7 @@ pub(crate) async fn run(found: &Found, args: SubmitArgs) -> Result<(), Failure> 
     let submitted: Submitted =
         client.send(request).await?.json().await.map_err(Failure::unavailable)?;
     if args.watch {
-        return watch::follow(&client, submitted.evaluation, args.json).await;
+        return watch::follow(&client, submitted.evaluation, args.json, watch::Known::Fresh).await;
     }
     if args.json {
         say::json(&json!({ "evaluation": submitted.evaluation }))?;

@@ -22,6 +22,9 @@ use progress::Progress;
 const RETRY: Duration = Duration::from_millis(500);
 /// Tries in a row before the command gives up; a restart of the server takes a few.
 const TRIES_MAX: u32 = 60;
+/// Tries in a row until an evaluation that was submitted a moment ago is known; the server waits a
+/// while itself, too.
+const FRESH_TRIES_MAX: u32 = 6;
 
 /// Show an evaluation until it is over; exit code 1 if it fails
 #[derive(Debug, Args)]
@@ -34,14 +37,28 @@ pub(crate) struct WatchArgs {
 }
 
 pub(crate) async fn run(found: &Found, args: WatchArgs) -> Result<(), Failure> {
-    follow(&Client::new(found)?, args.evaluation, args.json).await
+    follow(&Client::new(found)?, args.evaluation, args.json, Known::Said).await
+}
+
+/// How an evaluation is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// Somebody named it.
+    Said,
+    /// It was submitted a moment ago: the scheduler may not have taken it yet.
+    Fresh,
 }
 
 /// Shows an evaluation until it is over or Ctrl-C; the evaluation itself goes on then.
-pub(crate) async fn follow(client: &Client, id: EvaluationId, json: bool) -> Result<(), Failure> {
+pub(crate) async fn follow(
+    client: &Client,
+    id: EvaluationId,
+    json: bool,
+    known: Known,
+) -> Result<(), Failure> {
     let mut progress = Progress::new(id, json);
     let over = tokio::select! {
-        over = changes(client, id, &mut progress) => over?,
+        over = changes(client, id, known, &mut progress) => over?,
         _ = tokio::signal::ctrl_c() => {
             progress.end();
             let error = anyhow::anyhow!("stopped watching; evaluation {id} goes on");
@@ -64,15 +81,20 @@ pub(crate) async fn follow(client: &Client, id: EvaluationId, json: bool) -> Res
 async fn changes(
     client: &Client,
     id: EvaluationId,
+    known: Known,
     progress: &mut Progress,
 ) -> Result<EvaluationSummary, Failure> {
     let mut tries = 0;
+    // An evaluation that was shown once is there, whatever tables that are made anew say.
+    let mut unknown_max = match known {
+        Known::Said => 0,
+        Known::Fresh => FRESH_TRIES_MAX,
+    };
     loop {
         match stream(client, id, progress).await {
             Ok(Some(over)) => return Ok(over),
-            Ok(None) => tries = 1,
-            // Just submitted: the scheduler has not taken it yet, or the tables are behind.
-            Err(failure) if failure.code == Code::NotFound && tries < TRIES_MAX => tries += 1,
+            Ok(None) => (tries, unknown_max) = (1, TRIES_MAX),
+            Err(failure) if failure.code == Code::NotFound && tries < unknown_max => tries += 1,
             Err(failure) if failure.code == Code::Unavailable && tries < TRIES_MAX => {
                 if tries == 4 {
                     progress.note("the server does not answer; waiting for it");
@@ -126,4 +148,43 @@ pub(crate) fn span(
     to: Option<gradient_domain::Timestamp>,
 ) -> String {
     to.map_or_else(|| "-".into(), |to| say::duration(to.since_ms(from)))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A server that knows nothing; tells every question.
+    async fn ignorant(listener: TcpListener, asked: tokio::sync::mpsc::UnboundedSender<()>) {
+        const ANSWER: &[u8] =
+            b"HTTP/1.1 404 Not Found\r\ncontent-length: 34\r\nconnection: close\r\n\r\n\
+            {\"error\":\"there is no evaluation\"}";
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let _ = connection.read(&mut [0; 4096]).await;
+            let _ = connection.write_all(ANSWER).await;
+            let _ = asked.send(());
+        }
+    }
+
+    #[tokio::test]
+    async fn an_unknown_evaluation_is_asked_for_once_unless_it_is_fresh() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let url = format!("http://{}", listener.local_addr().expect("bound"));
+        let (asked, mut questions) = tokio::sync::mpsc::unbounded_channel();
+        tokio::spawn(ignorant(listener, asked));
+        let client = Client::new(&Found::at(url)).expect("a client");
+        let id = EvaluationId([1; 16]);
+        for (known, count) in [(Known::Said, 1), (Known::Fresh, FRESH_TRIES_MAX as usize + 1)] {
+            let failure = changes(&client, id, known, &mut Progress::new(id, true)).await;
+            assert_eq!(failure.expect_err("unknown").code, Code::NotFound);
+            let mut asked = 0;
+            while questions.try_recv().is_ok() {
+                asked += 1;
+            }
+            assert_eq!(asked, count, "{known:?}");
+        }
+    }
 }
