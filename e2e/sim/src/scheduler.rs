@@ -65,7 +65,13 @@ impl Scheduler {
     /// Decides inputs and appends the entries as one message.
     pub fn turn(&mut self, log: &mut Log, now: Timestamp, mut inputs: Vec<(Cause, Input)>) -> Turn {
         if std::mem::take(&mut self.starts) {
-            inputs.insert(0, (Cause::Internal, Input::Started { settings: Settings::default() }));
+            inputs.insert(
+                0,
+                (
+                    Cause::Internal,
+                    Input::Started { settings: Settings::default(), commands_restarted: false },
+                ),
+            );
         }
         let mut entries = Vec::new();
         for (cause, input) in inputs {

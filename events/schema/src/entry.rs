@@ -93,6 +93,8 @@ pub enum Input {
     Started {
         /// In force from here on.
         settings: Settings,
+        /// COMMANDS was made anew: its sequences start over.
+        commands_restarted: bool,
     },
     /// A worker spoke.
     Worker {

@@ -67,7 +67,8 @@ pub(crate) fn requeued(projection: &mut Projection<'_>, job: JobId, offer: Optio
 }
 
 pub(crate) fn retries(projection: &mut Projection<'_>, evaluation: EvaluationId) {
-    projection.push(Change::EvaluationRetries(EvaluationRetries { evaluation }));
+    let position = projection.position;
+    projection.push(Change::EvaluationRetries(EvaluationRetries { evaluation, position }));
 }
 
 fn waits(

@@ -29,8 +29,9 @@ pub(crate) fn requeued(
     offer: Option<OfferNumber>,
 ) {
     let Some(offer) = offer else { return };
-    if let JobId::Build(build) = job {
-        build::queued(projection, build);
+    match job {
+        JobId::Build(build) => build::queued(projection, build),
+        JobId::Evaluate(id) => evaluation::retries(projection, id),
     }
     pending(projection, job, offer, Some(reason));
 }

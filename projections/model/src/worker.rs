@@ -12,7 +12,7 @@ use crate::view::Presence;
 
 pub(crate) fn settings(projection: &mut Projection<'_>) {
     let at = projection.entry.at;
-    if let Input::Started { settings } = &projection.entry.input {
+    if let Input::Started { settings, .. } = &projection.entry.input {
         let settings = settings.clone();
         projection.push(Change::SettingsReplaced(SettingsReplaced { at, settings }));
     }

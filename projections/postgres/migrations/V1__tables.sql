@@ -33,7 +33,10 @@ CREATE TABLE evaluation (
     locked_url text,
     errors bigint NOT NULL DEFAULT 0,
     warnings bigint NOT NULL DEFAULT 0,
-    hand_outs bigint NOT NULL DEFAULT 0
+    hand_outs bigint NOT NULL DEFAULT 0,
+    -- The entry that queued the latest run; what was said before is of an earlier run.
+    run_sequence bigint NOT NULL DEFAULT 0,
+    run_index integer NOT NULL DEFAULT 0
 );
 CREATE UNIQUE INDEX evaluation_order ON evaluation (log_sequence, log_index);
 CREATE INDEX evaluation_live ON evaluation (state) WHERE finished_at IS NULL;

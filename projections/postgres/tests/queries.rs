@@ -50,13 +50,15 @@ async fn pages_show_everything_once() {
     assert_eq!(ids, expected, "newest first");
     for (shown, known) in evaluations.iter().rev().zip(world.state.evaluations()) {
         assert_eq!(shown.state, known.state);
-        assert_eq!(shown.builds.total(), known.builds.len() as u64);
         assert_eq!(queries::evaluation(db, known.id).await.unwrap().as_ref(), Some(shown));
         let builds =
             all(|p| async move { queries::builds_of_evaluation(db, known.id, None, &p).await })
                 .await;
         let ids: BTreeSet<BuildId> = builds.iter().map(|b| b.id).collect();
-        assert_eq!(ids, known.builds.iter().copied().collect());
+        assert_eq!(ids.len() as u64, shown.builds.total());
+        if !known.state.is_terminal() {
+            assert_eq!(ids, known.builds.iter().copied().collect());
+        }
         for state in BuildState::ALL {
             let some = all(|p| async move {
                 queries::builds_of_evaluation(db, known.id, Some(*state), &p).await

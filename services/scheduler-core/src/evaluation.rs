@@ -25,8 +25,8 @@ pub struct Evaluation {
     pub waiting: Option<(WaitingReason, Timestamp)>,
     /// The open hand-out of its job.
     pub assignment: Option<AssignmentId>,
-    /// Hand-outs of its job so far.
-    pub hand_outs: u32,
+    /// Hand-outs of its job that a worker accepted, so far.
+    pub accepted: u32,
     /// Retryable failures of its job so far.
     pub failures: u32,
     /// When its job comes back after such a failure.

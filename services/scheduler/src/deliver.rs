@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gradient_domain::WorkerId;
 use gradient_events::{Entry, Event, Input, ServerMessage, WorkerMessage};
-use gradient_log::jetstream::Deliveries;
+use gradient_log::jetstream::{Broker, StreamLimits};
 use gradient_scheduler_core::outstanding::{Owed, message};
 use gradient_scheduler_core::{State, outstanding_for};
 use tokio::sync::mpsc;
@@ -28,13 +28,17 @@ pub(crate) struct Deliverer {
 }
 
 impl Deliverer {
-    pub(crate) fn new(deliveries: Deliveries, mint_token: MintToken) -> Self {
+    pub(crate) fn new(broker: Broker, streams: StreamLimits, mint_token: MintToken) -> Self {
+        let deliveries = broker.deliveries();
         let (out, mut waiting) = mpsc::channel::<(WorkerId, ServerMessage)>(WAITING_MAX);
         tokio::spawn(async move {
             while let Some((worker, message)) = waiting.recv().await {
                 // A lost delivery is still owed and comes again.
                 if let Err(error) = deliveries.send(worker, &message).await {
                     tracing::warn!(%worker, %error, "a delivery was not sent");
+                    if let Err(error) = broker.ensure_streams(&streams).await {
+                        tracing::debug!(%error, "the streams cannot be made");
+                    }
                 }
             }
         });

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use gradient_log::jetstream::{Beat, Broker, Query};
-use gradient_log::{Inbox, Received};
+use gradient_log::jetstream::{Beat, Broker, Query, StreamLimits};
+use gradient_log::{Inbox, ReadError, Received};
 use gradient_runtime::shutdown::CancellationToken;
 use tokio::sync::mpsc;
 
@@ -25,6 +25,8 @@ pub(crate) enum Incoming {
     Received(Received),
     Beat(Beat),
     Query(Query),
+    /// COMMANDS was made anew: its sequences start over.
+    CommandsRestarted,
     Tick,
     Sweep,
 }
@@ -33,6 +35,7 @@ pub(crate) enum Incoming {
 pub(crate) async fn start(
     broker: &Broker,
     first_command: u64,
+    streams: StreamLimits,
     stop: CancellationToken,
 ) -> anyhow::Result<mpsc::Receiver<Incoming>> {
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
@@ -48,6 +51,7 @@ pub(crate) async fn start(
     tokio::spawn(stop.clone().run_until_cancelled_owned(commands(
         broker.clone(),
         first_command,
+        streams,
         sender.clone(),
     )));
     tokio::spawn(stop.clone().run_until_cancelled_owned(beats(broker.clone(), sender.clone())));
@@ -55,30 +59,57 @@ pub(crate) async fn start(
     Ok(receiver)
 }
 
-async fn commands(broker: Broker, first: u64, sender: mpsc::Sender<Incoming>) {
+async fn commands(
+    broker: Broker,
+    first: u64,
+    streams: StreamLimits,
+    sender: mpsc::Sender<Incoming>,
+) {
     let mut next = first;
     loop {
-        match broker.inbox().receive(next).await {
-            Err(error) => tracing::warn!(%error, "COMMANDS cannot be read; trying again"),
-            Ok(mut messages) => {
-                while let Some(message) = messages.next().await {
-                    match message {
-                        Ok(received) => {
-                            next = received.sequence + 1;
-                            if sender.send(Incoming::Received(received)).await.is_err() {
-                                return;
-                            }
-                        }
-                        Err(error) => {
-                            tracing::debug!(%error, "reading COMMANDS was interrupted");
-                            break;
-                        }
-                    }
+        let read = read_commands(&broker, &mut next, &sender).await;
+        match read {
+            Ok(Read::Closed) => return,
+            Ok(Read::Interrupted) => tracing::debug!("reading COMMANDS was interrupted"),
+            Err(error) => {
+                tracing::warn!(%error, "COMMANDS cannot be read; trying again");
+                // Deleted streams are made again; workers say hello when they miss deliveries.
+                if let Err(error) = broker.ensure_streams(&streams).await {
+                    tracing::debug!(%error, "the streams cannot be made");
                 }
             }
         }
         tokio::time::sleep(RETRY).await;
     }
+}
+
+enum Read {
+    Interrupted,
+    Closed,
+}
+
+async fn read_commands(
+    broker: &Broker,
+    next: &mut u64,
+    sender: &mpsc::Sender<Incoming>,
+) -> Result<Read, ReadError> {
+    let inbox = broker.inbox();
+    if inbox.last_sequence().await? + 1 < *next {
+        tracing::warn!("COMMANDS was made anew; reading it from its start");
+        *next = 1;
+        if sender.send(Incoming::CommandsRestarted).await.is_err() {
+            return Ok(Read::Closed);
+        }
+    }
+    let mut messages = inbox.receive(*next).await?;
+    while let Some(message) = messages.next().await {
+        let Ok(received) = message else { return Ok(Read::Interrupted) };
+        *next = received.sequence + 1;
+        if sender.send(Incoming::Received(received)).await.is_err() {
+            return Ok(Read::Closed);
+        }
+    }
+    Ok(Read::Interrupted)
 }
 
 async fn beats(broker: Broker, sender: mpsc::Sender<Incoming>) {

@@ -1,7 +1,12 @@
 //! From what arrives to what the core understands.
 
-use gradient_events::{Cause, Command, DecodeError, FromWorker, Input, subject};
+use gradient_events::{
+    Cause, Command, DecodeError, FailureKind, FromWorker, Input, WorkerMessage, subject,
+};
 use gradient_log::Received;
+
+/// Largest body whose entry, with what is decided of it, fits a message of the log for sure, in bytes.
+const BODY_BYTES_MAX: usize = 288 * 1024;
 
 /// An input that waits for its decision.
 #[derive(Debug)]
@@ -46,8 +51,22 @@ fn decode(received: &Received) -> Result<Input, DecodeError> {
     match subject::worker_of(&received.subject) {
         Some(worker) => {
             let FromWorker { session, message } = envelope.decode(&received.body)?;
+            let message = bounded(message, received.body.len());
             Ok(Input::Worker { worker, session, message })
         }
         None => Ok(Input::Command { command: envelope.decode::<Command>(&received.body)? }),
+    }
+}
+
+/// A report that is too large for the log ends its job: what it would have said is lost, and without
+/// it the job would look complete.
+fn bounded(message: WorkerMessage, bytes: usize) -> WorkerMessage {
+    match message {
+        WorkerMessage::JobUpdate { job, assignment, .. } if bytes > BODY_BYTES_MAX => {
+            let error = format!("a report of {bytes} bytes is over the limit of {BODY_BYTES_MAX}");
+            let (kind, missing_paths, elapsed_ms) = (FailureKind::Permanent, Vec::new(), 0);
+            WorkerMessage::JobFailed { job, assignment, kind, error, missing_paths, elapsed_ms }
+        }
+        message => message,
     }
 }

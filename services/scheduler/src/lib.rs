@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use gradient_domain::{AssignmentId, JobId, Timestamp};
 use gradient_events::Settings;
-use gradient_log::jetstream::Broker;
+use gradient_log::jetstream::{Broker, StreamLimits};
 use gradient_runtime::health::Health;
 use gradient_runtime::shutdown::CancellationToken;
 
@@ -36,6 +36,8 @@ pub struct SchedulerSettings {
     pub heartbeat_timeout: Duration,
     /// Mints upload tokens.
     pub mint_token: MintToken,
+    /// Settings of the streams, for making one again that was deleted.
+    pub streams: StreamLimits,
 }
 
 /// Runs the scheduler until `stop`.
@@ -48,10 +50,11 @@ pub async fn run(
     health: Health,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
+    let streams = settings.streams.clone();
     let mut scheduler = Scheduler::recover(broker.clone(), settings, health)
         .await
         .context("the scheduler could not read its log")?;
-    let mut feed = feed::start(&broker, scheduler.commands_position() + 1, stop.clone())
+    let mut feed = feed::start(&broker, scheduler.first_command(), streams, stop.clone())
         .await
         .context("the scheduler could not read its inputs")?;
     tracing::info!(log = scheduler.last_sequence(), "scheduler runs");

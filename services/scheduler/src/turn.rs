@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use gradient_events::{Entry, EntryBatch, Input};
+use gradient_events::{Cause, Entry, EntryBatch, Input};
 use gradient_log::jetstream::{Broker, JetStreamLog};
 use gradient_log::{AppendError, EventLog};
 use gradient_runtime::health::Health;
@@ -35,8 +35,12 @@ pub(crate) struct Scheduler {
     presence: Presence,
     deliverer: Deliverer,
     waiting: VecDeque<Waiting>,
-    /// Since when another scheduler leads.
+    /// Whether another scheduler leads.
     standby: bool,
+    /// Deliveries wait until COMMANDS is read up to here, what lay there at the start: a job that ended
+    /// meanwhile must not be handed out again.
+    deliver_after: Option<u64>,
+    first_command: u64,
     health: Health,
 }
 
@@ -57,9 +61,17 @@ impl Scheduler {
             seconds = started.elapsed().as_secs_f64(),
             "the log is folded"
         );
-        let mut deliverer = Deliverer::new(broker.deliveries(), settings.mint_token.clone());
+        let (streams, mint_token) = (settings.streams.clone(), settings.mint_token.clone());
+        let mut deliverer = Deliverer::new(broker.clone(), streams, mint_token);
         deliverer.note_all(&state);
-        let start = Input::Started { settings: settings.core.clone() };
+        let last_command = broker.inbox().last_sequence().await?;
+        let commands_restarted = last_command < state.commands_position();
+        if commands_restarted {
+            tracing::warn!("COMMANDS was made anew; reading it from its start");
+        }
+        let position = if commands_restarted { 0 } else { state.commands_position() };
+        let settings_now = settings.core.clone();
+        let start = Input::Started { settings: settings_now, commands_restarted };
         Ok(Self {
             log,
             state,
@@ -68,13 +80,16 @@ impl Scheduler {
             deliverer,
             waiting: VecDeque::from([Waiting::internal(start)]),
             standby: false,
+            deliver_after: (last_command > position).then_some(last_command),
+            first_command: position + 1,
             health,
             settings,
         })
     }
 
-    pub(crate) fn commands_position(&self) -> u64 {
-        self.state.commands_position()
+    /// Where to read COMMANDS from.
+    pub(crate) fn first_command(&self) -> u64 {
+        self.first_command
     }
 
     pub(crate) fn last_sequence(&self) -> u64 {
@@ -97,7 +112,9 @@ impl Scheduler {
             if !batch.entries.is_empty() && !self.append(batch).await? {
                 return Ok(());
             }
-            self.deliverer.flush(&self.state).await;
+            if self.deliver_after.is_none() {
+                self.deliverer.flush(&self.state).await;
+            }
         }
         self.health.good("scheduler", format!("log at {}", self.last_sequence));
         Ok(())
@@ -108,6 +125,9 @@ impl Scheduler {
             Incoming::Received(received) => {
                 if let Some(worker) = gradient_events::subject::worker_of(&received.subject) {
                     self.presence.heard(worker);
+                }
+                if self.deliver_after.is_some_and(|last| received.sequence >= last) {
+                    self.deliver_after = None;
                 }
                 self.waiting.push_back(Waiting::received(&received));
             }
@@ -130,7 +150,14 @@ impl Scheduler {
                 let known = query.drv_paths.iter().filter(|path| is_known(path)).cloned().collect();
                 query.answer(known).await;
             }
+            Incoming::CommandsRestarted => {
+                let settings = self.settings.core.clone();
+                let start = Input::Started { settings, commands_restarted: true };
+                self.waiting.push_back(Waiting::internal(start));
+            }
             Incoming::Tick => {
+                // The last message may have aged out of COMMANDS meanwhile.
+                self.deliver_after = None;
                 let silent = self.presence.silent(&self.state);
                 let silent = silent.into_iter().map(|worker| Input::WorkerSilent { worker });
                 self.waiting.extend(silent.map(Waiting::internal));
@@ -154,7 +181,8 @@ impl Scheduler {
             else {
                 break;
             };
-            let is_repeat = matches!(cause, gradient_events::Cause::Command(n) if n <= self.state.commands_position());
+            let is_repeat =
+                matches!(cause, Cause::Command(n) if n <= self.state.commands_position());
             if is_repeat {
                 continue;
             }
@@ -193,8 +221,15 @@ impl Scheduler {
                 tracing::debug!(bytes, entries = batch.entries.len(), "a message is cut in two");
                 let mut first = batch.entries;
                 let second = first.split_off(first.len() / 2);
-                Ok(Box::pin(self.append(EntryBatch { entries: first })).await?
-                    && Box::pin(self.append(EntryBatch { entries: second })).await?)
+                if !Box::pin(self.append(EntryBatch { entries: first })).await? {
+                    self.put_back(second);
+                    return Ok(false);
+                }
+                Box::pin(self.append(EntryBatch { entries: second })).await
+            }
+            Err(AppendError::TooLarge { bytes, .. }) => {
+                self.refuse_oversize(batch, bytes).await?;
+                Ok(true)
             }
             Err(error) => {
                 self.health.bad("scheduler", error.to_string());
@@ -205,18 +240,45 @@ impl Scheduler {
         }
     }
 
-    /// The state holds what never happened: throw it away, fold the truth, keep the inputs.
-    async fn stand_by(&mut self, lost: EntryBatch) -> anyhow::Result<()> {
-        for entry in lost.entries.into_iter().rev() {
-            if let gradient_events::Cause::Command(_) = entry.cause {
-                let Entry { cause, input, .. } = entry;
-                self.waiting.push_front(Waiting { cause, input, bytes: 0, since: Instant::now() });
+    /// An entry that no message can hold. Its input is refused under the same cause, so that it does
+    /// not come again; what it would have done did not happen.
+    async fn refuse_oversize(&mut self, batch: EntryBatch, bytes: usize) -> anyhow::Result<()> {
+        self.refold().await?;
+        for entry in batch.entries {
+            let reason = format!("its entry would have {bytes} bytes, more than a message holds");
+            tracing::error!(cause = ?entry.cause, reason, "an input is refused");
+            if let Cause::Command(_) = entry.cause {
+                let input = Input::Unreadable { subject: "COMMANDS".into(), reason };
+                let since = Instant::now();
+                self.waiting.push_front(Waiting { cause: entry.cause, input, bytes: 0, since });
             }
         }
+        Ok(())
+    }
+
+    /// The state holds what never happened: throw it away and fold the truth.
+    async fn refold(&mut self) -> anyhow::Result<()> {
         let mut state = State::default();
         self.last_sequence = catch_up(&self.log, &mut state, 0).await?;
         self.state = state;
         self.deliverer.reset(&self.state);
+        Ok(())
+    }
+
+    /// Inputs whose entries were not appended wait again.
+    fn put_back(&mut self, entries: Vec<Entry>) {
+        for Entry { cause, input, .. } in entries.into_iter().rev() {
+            if let Cause::Command(_) = cause {
+                let since = Instant::now();
+                self.waiting.push_front(Waiting { cause, input, bytes: 0, since });
+            }
+        }
+    }
+
+    /// Another scheduler was first: fold the truth, keep the inputs.
+    async fn stand_by(&mut self, lost: EntryBatch) -> anyhow::Result<()> {
+        self.put_back(lost.entries);
+        self.refold().await?;
         self.standby = true;
         self.health.good("scheduler", "standing by: another scheduler leads");
         Ok(())
@@ -228,15 +290,32 @@ impl Scheduler {
         self.last_sequence = catch_up(&self.log, &mut self.state, self.last_sequence).await?;
         let position = self.state.commands_position();
         self.waiting.retain(|waiting| waiting.command_sequence().is_some_and(|n| n > position));
-        let overdue =
-            self.waiting.front().is_some_and(|waiting| waiting.since.elapsed() >= STANDBY_PATIENCE);
+        let overdue = self.first_overdue();
         if overdue {
             tracing::warn!("inputs are left unhandled; this scheduler leads from here on");
             self.standby = false;
-            let start = Input::Started { settings: self.settings.core.clone() };
+            let settings = self.settings.core.clone();
+            let start = Input::Started { settings, commands_restarted: false };
             self.waiting.push_front(Waiting::internal(start));
             self.deliverer.reset(&self.state);
         }
         Ok(overdue)
+    }
+
+    /// Whether an input that would change something is left unhandled. One that changes nothing is
+    /// never logged by anybody and no reason to lead.
+    fn first_overdue(&mut self) -> bool {
+        while let Some(first) = self.waiting.front() {
+            if first.since.elapsed() < STANDBY_PATIENCE {
+                return false;
+            }
+            let mut state = self.state.clone();
+            let at = now().max(state.now());
+            if !decide(&mut state, at, first.cause, &first.input).is_empty() {
+                return true;
+            }
+            self.waiting.pop_front();
+        }
+        false
     }
 }

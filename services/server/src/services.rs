@@ -46,8 +46,7 @@ pub(crate) async fn run(args: ServerArgs) -> anyhow::Result<()> {
         health.good("cache", "open");
     }
     if args.runs(Service::Scheduler) {
-        let limits = StreamLimits { replicas: args.nats_replicas, ..StreamLimits::default() };
-        broker.ensure_streams(&limits).await?;
+        broker.ensure_streams(&stream_limits(&args)).await?;
     }
     let position = if args.runs(Service::Projector) {
         Some(start_projector(&args, &broker, &health, &stop, &mut tasks).await?)
@@ -218,6 +217,10 @@ fn upload_secret(args: &ServerArgs) -> anyhow::Result<Vec<u8>> {
         .into_bytes())
 }
 
+fn stream_limits(args: &ServerArgs) -> StreamLimits {
+    StreamLimits { replicas: args.nats_replicas, ..StreamLimits::default() }
+}
+
 fn scheduler_settings(args: &ServerArgs) -> anyhow::Result<SchedulerSettings> {
     if !gradient_scheduler::policy_exists(&args.scoring_policy) {
         tracing::warn!(policy = args.scoring_policy, "no such scoring policy; `simple` is taken");
@@ -241,7 +244,7 @@ fn scheduler_settings(args: &ServerArgs) -> anyhow::Result<SchedulerSettings> {
         mint(&upload_secret, &token)
     });
     let heartbeat_timeout = Duration::from_secs(args.worker_heartbeat_timeout_secs);
-    Ok(SchedulerSettings { core, heartbeat_timeout, mint_token })
+    Ok(SchedulerSettings { core, heartbeat_timeout, mint_token, streams: stream_limits(args) })
 }
 
 fn now_ms() -> u64 {

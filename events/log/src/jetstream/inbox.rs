@@ -21,6 +21,18 @@ impl CommandInbox {
     }
 }
 
+impl CommandInbox {
+    /// Sequence of the newest message ever, 0 if there was none.
+    ///
+    /// # Errors
+    /// If the stream cannot be read.
+    pub async fn last_sequence(&self) -> Result<u64, ReadError> {
+        let stream = self.context.get_stream(subject::COMMANDS).await;
+        let stream = stream.map_err(|error| ReadError::Transport(error.into()))?;
+        Ok(stream.cached_info().state.last_sequence)
+    }
+}
+
 impl Inbox for CommandInbox {
     async fn send(
         &self,

@@ -33,7 +33,10 @@ pub(super) fn all() -> Vec<Sample<EntryBatch>> {
         (format!("event-{name}"), batch(vec![entry(Input::Tick, vec![event])]))
     });
     let several = batch(vec![
-        entry(Input::Started { settings: settings() }, vec![Event::SettingsReplaced]),
+        entry(
+            Input::Started { settings: settings(), commands_restarted: false },
+            vec![Event::SettingsReplaced],
+        ),
         entry(Input::Tick, event::all().into_iter().map(|(_, event)| event).take(3).collect()),
     ]);
     let all: Vec<_> =
@@ -65,7 +68,7 @@ fn entry(input: Input, events: Vec<Event>) -> Entry {
 fn inputs() -> Vec<Input> {
     let (_, heartbeat) = heartbeats().swap_remove(0);
     let mut inputs = vec![
-        Input::Started { settings: settings() },
+        Input::Started { settings: settings(), commands_restarted: false },
         Input::Metrics { worker: WORKER, metrics: heartbeat.metrics },
         Input::WorkerSilent { worker: WORKER },
         Input::Unreadable {

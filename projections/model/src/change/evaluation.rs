@@ -46,11 +46,14 @@ pub struct EvaluationWaits {
     pub at: Timestamp,
 }
 
-/// An evaluation that waited for its next try is in the queue again.
+/// The job of an evaluation is in the queue, for the first time or again. What an earlier run said is
+/// history: a new run says again what went wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EvaluationRetries {
     /// Which.
     pub evaluation: EvaluationId,
+    /// Which entry queued it.
+    pub position: Position,
 }
 
 /// The source of an evaluation was fetched.

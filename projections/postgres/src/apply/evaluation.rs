@@ -49,9 +49,17 @@ pub(super) fn waits(rows: &[&EvaluationWaits]) -> Statement {
 }
 
 pub(super) fn retries(rows: &[&EvaluationRetries]) -> Statement {
-    let sql = "UPDATE evaluation SET waiting = NULL, waiting_since = NULL \
-         WHERE evaluation = ANY ($1::uuid[]) AND waiting->>'kind' = 'retry'";
-    bulk!(sql, rows, |r| [r.evaluation.uuid()])
+    let sql = "UPDATE evaluation AS e SET errors = 0, warnings = 0, \
+           run_sequence = r.log_sequence, run_index = r.log_index, \
+           waiting = CASE WHEN e.waiting->>'kind' <> 'retry' THEN e.waiting END, \
+           waiting_since = CASE WHEN e.waiting->>'kind' <> 'retry' THEN e.waiting_since END \
+         FROM unnest($1::uuid[], $2::int8[], $3::int4[]) AS r (evaluation, log_sequence, log_index) \
+         WHERE e.evaluation = r.evaluation";
+    bulk!(sql, rows, |r| [
+        r.evaluation.uuid(),
+        int(r.position.sequence),
+        r.position.index.cast_signed(),
+    ])
 }
 
 pub(super) fn source(rows: &[&EvaluationSource]) -> Statement {

@@ -153,7 +153,7 @@ pub async fn entry_points(
     Ok(paging.page(items))
 }
 
-/// Texts of an evaluation, oldest first.
+/// Texts of the latest run of an evaluation, oldest first.
 ///
 /// # Errors
 /// If the cursor is none, or the database fails.
@@ -167,6 +167,8 @@ pub async fn messages(
     let sql = "SELECT log_sequence, log_index, ordinal, level, attr_path, text, at \
          FROM evaluation_message \
          WHERE evaluation = $1 AND (log_sequence, log_index, ordinal) > ($2, $3, $4) \
+           AND (log_sequence, log_index) > \
+             (SELECT run_sequence, run_index FROM evaluation WHERE evaluation = $1) \
          ORDER BY log_sequence, log_index, ordinal LIMIT $5";
     let statement = client.prepare_cached(sql).await?;
     let rows = client

@@ -8,7 +8,7 @@ use gradient_scheduler_core::graph::BuildState;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-use super::history::{World, assignments, states};
+use super::history::{World, assignments, hand_outs_of, states};
 
 pub async fn tables_show_the_state(client: &Client, world: &World) {
     evaluations(client, world).await;
@@ -31,12 +31,14 @@ async fn evaluations(client: &Client, world: &World) {
     for (row, known) in rows.iter().zip(world.state.evaluations()) {
         assert_eq!(EvaluationId::from(row.get::<_, Uuid>(0)), known.id, "order of evaluations");
         assert_eq!(row.get::<_, i64>(2), i64::from(known.errors), "errors of {}", known.id);
-        assert_eq!(row.get::<_, i64>(3), i64::from(known.hand_outs), "hand-outs of {}", known.id);
+        let handed_out = hand_outs_of(&world.entries, JobId::Evaluate(known.id));
+        assert_eq!(row.get::<_, i64>(3), handed_out, "hand-outs of {}", known.id);
         let waits = known.waiting.is_some() || known.backoff_until.is_some();
         assert_eq!(row.get::<_, bool>(4), waits, "waiting of {}", known.id);
         assert_eq!(row.get::<_, bool>(5), known.state.is_terminal(), "end of {}", known.id);
     }
-    for known in world.state.evaluations() {
+    // The scheduler forgets what an ended evaluation wanted; the tables keep it.
+    for known in world.state.evaluations().iter().filter(|known| !known.state.is_terminal()) {
         let rows = client
             .query("SELECT build FROM evaluation_build WHERE evaluation = $1", &[&known.id.uuid()])
             .await

@@ -109,7 +109,7 @@ impl World {
             unbuildable_timeout_ms: 60_000,
             ..Settings::default()
         };
-        world.input(Cause::Internal, Input::Started { settings });
+        world.input(Cause::Internal, Input::Started { settings, commands_restarted: false });
         world
     }
 
@@ -453,6 +453,13 @@ pub fn history(seed: u64, steps: usize) -> World {
 pub fn assignments(entries: &[Entry]) -> usize {
     let events = entries.iter().flat_map(|entry| &entry.events);
     events.filter(|event| matches!(event, Event::JobAssigned { .. })).count()
+}
+
+/// How often a job was handed out.
+pub fn hand_outs_of(entries: &[Entry], of: JobId) -> i64 {
+    let events = entries.iter().flat_map(|entry| &entry.events);
+    let handed_out = |event: &&Event| matches!(event, Event::JobAssigned { job, .. } if *job == of);
+    i64::try_from(events.filter(handed_out).count()).unwrap()
 }
 
 pub fn states(world: &World) -> BTreeMap<EvaluationId, EvaluationState> {

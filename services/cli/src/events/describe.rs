@@ -20,7 +20,9 @@ pub(super) fn print(sequence: u64, index: usize, entry: &Entry) {
 
 fn input(input: &Input) -> String {
     match input {
-        Input::Started { settings } => format!("scheduler started (policy {})", settings.policy),
+        Input::Started { settings, .. } => {
+            format!("scheduler started (policy {})", settings.policy)
+        }
         Input::Worker { worker, message, .. } => format!("worker {worker}: {}", said(message)),
         Input::Metrics { worker, metrics } => {
             format!(

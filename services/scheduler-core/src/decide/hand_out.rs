@@ -104,7 +104,7 @@ impl Decision<'_> {
                 self.abort_build(build, AbortCause::Canceled.text().into());
             }
             JobId::Evaluate(id) if self.is_worn_out(id) => {
-                let hand_outs = self.state.evaluation_mut(id).hand_outs;
+                let hand_outs = self.state.evaluation_mut(id).accepted;
                 let error = format!(
                     "evaluation was dispatched {hand_outs} times and each worker disconnected before \
                      reporting a result; giving up"
@@ -118,7 +118,7 @@ impl Decision<'_> {
     fn is_worn_out(&mut self, id: EvaluationId) -> bool {
         let hand_outs_max = self.state.settings.evaluation_max_hand_outs;
         let evaluation = self.state.evaluation_mut(id);
-        !evaluation.state.is_terminal() && evaluation.hand_outs >= hand_outs_max
+        !evaluation.state.is_terminal() && evaluation.accepted >= hand_outs_max
     }
 
     /// Brings a job back to the queue at once, if anybody still wants it.

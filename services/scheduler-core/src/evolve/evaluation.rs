@@ -93,7 +93,7 @@ fn request(state: &mut State, input: &Input, id: EvaluationId) {
         state: EvaluationState::Queued,
         waiting: None,
         assignment: None,
-        hand_outs: 0,
+        accepted: 0,
         failures: 0,
         backoff_until: None,
         discovered: false,

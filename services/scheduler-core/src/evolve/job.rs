@@ -29,7 +29,7 @@ pub(super) fn apply(state: &mut State, input: &Input, event: &Event) {
             Some(open) => {
                 open.phase = Phase::Accepted;
                 if let JobId::Evaluate(id) = open.job {
-                    state.evaluation_mut(id).hand_outs += 1;
+                    state.evaluation_mut(id).accepted += 1;
                 }
             }
             None => corrupt(input, event),

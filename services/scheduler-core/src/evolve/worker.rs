@@ -15,8 +15,11 @@ use crate::worker::{Answers, Page, Presence, Rejection, WINDOW_MAX, Worker, Work
 
 pub(super) fn apply(state: &mut State, input: &Input, event: &Event) {
     match (event, input) {
-        (Event::SettingsReplaced, Input::Started { settings }) => {
+        (Event::SettingsReplaced, Input::Started { settings, commands_restarted }) => {
             state.settings = settings.clone();
+            if *commands_restarted {
+                state.commands_position = 0;
+            }
             let policy = Policy::named(&settings.policy);
             for worker in state.workers.values_mut() {
                 worker.answers.rescore(|score| policy.worker_part(score));

@@ -88,7 +88,7 @@ impl Fleet {
     pub(crate) fn new() -> Self {
         let mut fleet =
             Self { state: State::default(), log: Vec::new(), now_ms: 1_000_000, commands: 0 };
-        fleet.internal(Input::Started { settings: Settings::default() });
+        fleet.internal(Input::Started { settings: Settings::default(), commands_restarted: false });
         fleet
     }
 
