@@ -75,10 +75,9 @@ impl Evaluator {
             }
             Ok(())
         };
-        let discover = async { Ok(self.pool.discover(locked_url, patterns, sink).await) };
-        // The first error ends the job at once.
-        let discovered = match tokio::try_join!(discover, record) {
-            Ok((discovered, ())) => discovered,
+        let discover = self.pool.discover(locked_url, patterns, sink);
+        let discovered = match recorded(discover, record).await {
+            Ok(discovered) => discovered,
             Err(end) => return end,
         };
         match discovered {
@@ -99,5 +98,28 @@ impl Evaluator {
                 JobEnd::failed(FailureKind::Transient, format!("{chain:#}"))
             }
         }
+    }
+}
+
+/// What the discovery says once all it found is recorded; the first error of the recording ends both.
+async fn recorded<T>(
+    discover: impl Future<Output = T>,
+    record: impl Future<Output = Result<(), JobEnd>>,
+) -> Result<T, JobEnd> {
+    let discover = async { Ok(discover.await) };
+    tokio::try_join!(discover, record).map(|(discovered, ())| discovered)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_cannot_be_recorded_ends_the_discovery() {
+        let end = JobEnd::failed(FailureKind::Permanent, "too large");
+        let endless = std::future::pending::<()>();
+        assert_eq!(recorded(endless, async { Err(end.clone()) }).await, Err(end.clone()));
+        let both = recorded(async { 7 }, async { Ok(()) }).await;
+        assert_eq!(both, Ok(7));
     }
 }
