@@ -232,7 +232,10 @@ async fn what_is_shown_is_what_the_scheduler_knows() {
         assert_eq!(shown.state, known.state);
         let builds: Page<BuildSummary> =
             fixture.get(&format!("/evaluations/{id}/builds?limit=500")).await;
-        assert_eq!(builds.items.len(), known.builds.len());
+        // The scheduler forgets what an ended evaluation wanted; the tables keep it.
+        if !known.state.is_terminal() {
+            assert_eq!(builds.items.len(), known.builds.len());
+        }
         let path = format!("/evaluations/{id}/entry-points?limit=500");
         points += fixture.get::<Page<EntryPoint>>(&path).await.items.len();
         let messages: Page<Message> = fixture.get(&format!("/evaluations/{id}/messages")).await;
