@@ -9,6 +9,8 @@ use gradient_scheduler_core::graph::BuildState;
 use gradient_scheduler_core::queue::Need;
 use gradient_scheduler_core::worker::Worker;
 
+use crate::blame::Blame;
+
 /// Watches the log as it grows.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
@@ -18,6 +20,7 @@ pub struct Watch {
     unbuildable: BTreeSet<EvaluationId>,
     newest: AssignmentId,
     open: BTreeMap<JobId, AssignmentId>,
+    blame: Blame,
 }
 
 impl Watch {
@@ -28,6 +31,7 @@ impl Watch {
     pub fn entry(&mut self, entry: &Entry) -> Result<(), String> {
         for event in &entry.events {
             self.event(event)?;
+            self.blame.event(entry, event, self.state.settings())?;
         }
         gradient_scheduler_core::evolve(&mut self.state, entry);
         self.state_holds()
@@ -37,6 +41,12 @@ impl Watch {
     #[must_use]
     pub fn state(&self) -> &State {
         &self.state
+    }
+
+    /// What builds failed of.
+    #[must_use]
+    pub fn blame(&self) -> &Blame {
+        &self.blame
     }
 
     fn event(&mut self, event: &Event) -> Result<(), String> {

@@ -4,6 +4,7 @@
 //! async, so that a seed repeats a run exactly. `cargo run -p gradient-sim -- --seed N --trace`
 //! shows one.
 
+pub mod blame;
 pub mod invariant;
 pub mod plan;
 pub mod rng;

@@ -1,9 +1,8 @@
 //! The world: chance decides what happens next; invariants are checked after every message.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use gradient_domain::{EvaluationId, StorePath, Timestamp, WorkerId};
-use gradient_events::event::EvaluationState;
+use gradient_domain::{BuildId, EvaluationId, StorePath, Timestamp, WorkerId};
 use gradient_events::{Cause, Command, FlakeSource, Input, ServerMessage, WorkerMessage};
 use gradient_scheduler_core::outstanding::message;
 use gradient_scheduler_core::replay::Verifier;
@@ -29,6 +28,9 @@ const HEARTBEAT_TIMEOUT_MS: u64 = 120_000;
 /// Time between two ticks, heartbeats and idle requests, in milliseconds.
 const TICK_MS: u64 = 5_000;
 
+mod faults;
+mod verdicts;
+
 struct World {
     rng: Rng,
     now_ms: u64,
@@ -47,6 +49,7 @@ struct World {
     evaluations: Vec<(EvaluationId, usize)>,
     submitted: usize,
     canceled: Vec<EvaluationId>,
+    canceled_builds: BTreeSet<BuildId>,
     flaky: Flaky,
     watch: Watch,
     watched: usize,
@@ -98,6 +101,7 @@ impl World {
             evaluations,
             submitted: 0,
             canceled: Vec::new(),
+            canceled_builds: BTreeSet::new(),
             flaky: Flaky::new(),
             watch: Watch::default(),
             watched: 0,
@@ -145,63 +149,6 @@ impl World {
         if self.faults && self.rng.chance(5) {
             self.now_ms += self.rng.below(200_000);
         }
-    }
-
-    fn fault(&mut self) {
-        if self.rng.chance(12) {
-            let number = self.pick_worker();
-            let worker = &mut self.workers[number];
-            if worker.alive {
-                let unsent = worker.work(self.now_ms);
-                worker.kill();
-                worker.keep(unsent);
-                self.tally.add("worker killed");
-                self.say(|| format!("worker {number} is killed"));
-            }
-        }
-        if self.rng.chance(6) {
-            let number = self.pick_worker();
-            if self.workers[number].alive {
-                let said = self.workers[number].stop();
-                self.say(|| format!("worker {number} stops"));
-                self.send(number, said);
-            }
-        }
-        if self.rng.chance(15) {
-            let log = self.log.clone();
-            let number =
-                usize::try_from(self.rng.below(self.schedulers.len() as u64)).expect("small");
-            self.schedulers[number] = Scheduler::start(&log);
-            self.tally.add("scheduler restarted");
-            self.say(|| format!("scheduler {number} restarts"));
-        }
-        if self.rng.chance(5) && self.schedulers.len() < 2 {
-            self.schedulers.push(Scheduler::start(&self.log));
-            self.say(|| "a second scheduler starts".into());
-        }
-        if self.rng.chance(5) {
-            self.skew_ms = self.rng.below(600_000);
-        }
-        if self.rng.chance(10) {
-            let number = self.pick_worker();
-            if self.workers[number].alive {
-                let hello = self.workers[number].hello();
-                self.say(|| format!("worker {number} reconnects"));
-                self.send(number, vec![hello]);
-            }
-        }
-        if self.rng.chance(4) && self.submitted > 0 {
-            let number = usize::try_from(self.rng.below(self.submitted as u64)).expect("small");
-            let evaluation = self.evaluations[number].0;
-            self.canceled.push(evaluation);
-            self.commands
-                .push(Input::Command { command: Command::CancelEvaluation { evaluation } });
-            self.say(|| format!("evaluation {number} is canceled"));
-        }
-    }
-
-    fn pick_worker(&mut self) -> usize {
-        usize::try_from(self.rng.below(self.workers.len() as u64)).expect("small")
     }
 
     /// Users submit; dead workers come back sooner or later.
@@ -433,28 +380,6 @@ impl World {
             .map(|(id, a)| format!("{id} {} {:?}", a.job, a.phase))
             .collect();
         format!("evaluations {live:?}, hand-outs {open:?}, {} queued", state.queue().len())
-    }
-
-    /// Every evaluation ended as its plan says, unless somebody stopped it.
-    fn verdicts(&self) -> Result<(), String> {
-        for (id, flake) in &self.evaluations {
-            let evaluation = self.watch.state().evaluation(*id).expect("all are requested");
-            let good = self.plan.is_good(&self.plan.flakes[*flake]);
-            match evaluation.state {
-                EvaluationState::Aborted
-                    if self.canceled.contains(id) || self.watch.is_unbuildable(*id) => {}
-                EvaluationState::Completed if good => {}
-                EvaluationState::Failed
-                    if !good || evaluation.job_error.is_some() || evaluation.failed > 0 => {}
-                state => {
-                    return Err(format!(
-                        "{id} ended {state:?}, its plan is {}",
-                        if good { "good" } else { "bad" }
-                    ));
-                }
-            }
-        }
-        Ok(())
     }
 }
 
