@@ -19,7 +19,7 @@ pub struct Logged {
 
 /// A fact that came in.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(tag = "input", rename_all = "snake_case")]
+#[serde(tag = "input")]
 pub enum Input {
     /// A scheduler took over.
     Started {},
@@ -37,7 +37,7 @@ pub enum Input {
 
 /// What a worker says.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type")]
 pub enum Message {
     /// A session begins.
     Hello {
@@ -73,7 +73,7 @@ pub enum Message {
 
 /// A step of a job.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(tag = "step", rename_all = "snake_case")]
+#[serde(tag = "step")]
 pub enum Step {
     /// Derivations were found.
     EvalResult {
@@ -110,7 +110,7 @@ pub struct Made {
 
 /// A decision.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
+#[serde(tag = "event")]
 #[expect(missing_docs, reason = "the words of the product, explained on its protocol page")]
 pub enum Event {
     DerivationsRecorded {

@@ -7,36 +7,36 @@ use gradient_suite::check::{
 };
 use gradient_suite::log::Log;
 
-const FOUND: &str = r#"{"sequence":1,"index":0,"input":{"input":"worker","worker":"w","message":{"type":"job_update","assignment":"a0","update":{"step":"eval_result","derivations":[{"drv_path":"/nix/store/abc-one.drv"}]}}},"events":[{"event":"derivations_recorded","builds":["01"]}]}"#;
-const REPORT: &str = r#"{"sequence":9,"index":0,"input":{"input":"worker","worker":"w","message":{"type":"job_update","assignment":"a1","update":{"step":"build_output","outputs":[],"substituted":false}}},"events":[{"event":"update_recorded"}]}"#;
+const FOUND: &str = r#"{"sequence":1,"index":0,"input":{"input":"Worker","worker":"w","message":{"type":"JobUpdate","assignment":"a0","update":{"step":"EvalResult","derivations":[{"drv_path":"/nix/store/abc-one.drv"}]}}},"events":[{"event":"DerivationsRecorded","builds":["01"]}]}"#;
+const REPORT: &str = r#"{"sequence":9,"index":0,"input":{"input":"Worker","worker":"w","message":{"type":"JobUpdate","assignment":"a1","update":{"step":"BuildOutput","outputs":[],"substituted":false}}},"events":[{"event":"UpdateRecorded"}]}"#;
 
 /// An entry with decisions only.
 fn decided(events: &str) -> String {
-    format!(r#"{{"sequence":2,"index":0,"input":{{"input":"tick"}},"events":[{events}]}}"#)
+    format!(r#"{{"sequence":2,"index":0,"input":{{"input":"Tick"}},"events":[{events}]}}"#)
 }
 
 fn assigned(job: &str, assignment: &str) -> String {
     decided(&format!(
-        r#"{{"event":"job_assigned","job":"{job}","assignment":"{assignment}","worker":"w"}}"#
+        r#"{{"event":"JobAssigned","job":"{job}","assignment":"{assignment}","worker":"w"}}"#
     ))
 }
 
 fn finished(assignment: &str) -> String {
-    decided(&format!(r#"{{"event":"job_finished","assignment":"{assignment}"}}"#))
+    decided(&format!(r#"{{"event":"JobFinished","assignment":"{assignment}"}}"#))
 }
 
 fn succeeded() -> String {
-    decided(r#"{"event":"build_succeeded","build":"01","substituted":false}"#)
+    decided(r#"{"event":"BuildSucceeded","build":"01","substituted":false}"#)
 }
 
 fn abandoned(assignment: &str) -> String {
     decided(&format!(
-        r#"{{"event":"assignment_abandoned","assignment":"{assignment}","reason":"worker_left"}}"#
+        r#"{{"event":"AssignmentAbandoned","assignment":"{assignment}","reason":"worker_left"}}"#
     ))
 }
 
 fn requeued() -> String {
-    decided(r#"{"event":"job_requeued","job":"build:01","reason":"abandoned"}"#)
+    decided(r#"{"event":"JobRequeued","job":"build:01","reason":"abandoned"}"#)
 }
 
 fn log(lines: &[String]) -> Log {
@@ -114,7 +114,7 @@ fn what_is_missing_or_found_by_the_sweep_fails() {
     let open = &good()[..6];
     assert!(fails(interrupted, open), "the hand-out did not end");
     let mut lines = good();
-    lines.push(decided(r#"{"event":"sweep_found","what":"a slot"}"#));
+    lines.push(decided(r#"{"event":"SweepFound","what":"a slot"}"#));
     assert!(fails(interrupted, &lines));
     let substituted: Vec<String> =
         good().into_iter().map(|line| line.replace(r#"ed":false"#, r#"ed":true"#)).collect();

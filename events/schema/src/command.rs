@@ -18,7 +18,7 @@ use crate::job::FlakeSource;
     rkyv::Serialize,
     rkyv::Deserialize,
 )]
-#[serde(tag = "command", rename_all = "snake_case")]
+#[serde(tag = "command")]
 pub enum Command {
     /// Evaluate a flake and build what is found.
     Submit {

@@ -87,7 +87,7 @@ wire_v1!(EntryBatch, "entries");
     rkyv::Serialize,
     rkyv::Deserialize,
 )]
-#[serde(tag = "input", rename_all = "snake_case")]
+#[serde(tag = "input")]
 pub enum Input {
     /// A scheduler took over, with these settings.
     Started {

@@ -27,7 +27,7 @@ use crate::score::{MilliPoints, OfferNumber, RulePoints, RunnerUp};
     rkyv::Serialize,
     rkyv::Deserialize,
 )]
-#[serde(tag = "event", rename_all = "snake_case")]
+#[serde(tag = "event")]
 pub enum Event {
     /// The settings of the input hold from here on.
     SettingsReplaced,

@@ -20,7 +20,7 @@ use crate::worker::OpenAssignment;
     rkyv::Serialize,
     rkyv::Deserialize,
 )]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type")]
 pub enum ServerMessage {
     /// The session is open.
     Welcome {

@@ -41,7 +41,7 @@ wire_v1!(FromWorker, "worker");
     rkyv::Serialize,
     rkyv::Deserialize,
 )]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type")]
 pub enum WorkerMessage {
     /// First message of a session, and again after a reconnect or a gap in deliveries.
     Hello(Hello),
@@ -179,7 +179,7 @@ pub struct OpenAssignment {
     rkyv::Serialize,
     rkyv::Deserialize,
 )]
-#[serde(tag = "step", rename_all = "snake_case")]
+#[serde(tag = "step")]
 pub enum JobUpdate {
     /// The source is being fetched.
     Fetching,
