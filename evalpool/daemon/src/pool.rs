@@ -3,12 +3,19 @@
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::options::ClientOptions;
+
+/// How long a daemon at which nobody listens is waited for: one that died is started again within
+/// seconds.
+const AWAY_MAX: Duration = Duration::from_secs(15);
+/// Pause before the next look.
+const AWAY_PAUSE: Duration = Duration::from_millis(100);
 
 /// A pool of connections. Cloning shares it.
 #[derive(Clone, Debug)]
@@ -48,13 +55,13 @@ impl Pool {
     /// A connection that is idle, or a new one; waits while all are in use.
     ///
     /// # Errors
-    /// If a new connection cannot be opened.
+    /// If a new connection cannot be opened; nobody listening is tried again for 15 s.
     pub async fn get(&self) -> Result<PooledConnection, Error> {
         let permit = self.permit().await;
         let idle = self.idle().pop();
         let connection = match idle {
             Some(connection) => connection,
-            None => Connection::open(&self.shared.socket, &self.shared.options).await?,
+            None => self.open(&self.shared.options).await?,
         };
         Ok(self.lend(connection, permit))
     }
@@ -63,9 +70,22 @@ impl Pool {
     /// while others wait for the pool cannot block them.
     ///
     /// # Errors
-    /// If it cannot be opened.
+    /// If it cannot be opened; nobody listening is tried again for 15 s.
     pub async fn dedicated(&self, options: &ClientOptions) -> Result<Connection, Error> {
-        Connection::open(&self.shared.socket, options).await
+        self.open(options).await
+    }
+
+    /// A daemon that is being started again is waited for.
+    async fn open(&self, options: &ClientOptions) -> Result<Connection, Error> {
+        let started = Instant::now();
+        loop {
+            match Connection::open(&self.shared.socket, options).await {
+                Err(Error::Connect { .. }) if started.elapsed() < AWAY_MAX => {
+                    tokio::time::sleep(AWAY_PAUSE).await;
+                }
+                opened => return opened,
+            }
+        }
     }
 
     /// Closes the idle connections, for instance because the daemon was restarted.

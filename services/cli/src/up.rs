@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use clap::Args;
 
 use crate::data_dir::DataDir;
-use crate::exit::{Code, Failure};
+use crate::exit::Failure;
 use crate::say;
 use cluster::Cluster;
 use programs::Programs;
@@ -47,11 +47,7 @@ pub(crate) async fn run(root: &std::path::Path, args: UpArgs) -> Result<(), Fail
     let stop = gradient_runtime::shutdown::on_signal()
         .map_err(|error| Failure::unavailable(anyhow::Error::from(error)))?;
     let mut cluster = Cluster::new(data, programs);
-    let started = tokio::select! {
-        started = cluster.start(&args) => started,
-        () = stop.cancelled() => Err(Failure::new(Code::Interrupted, anyhow::anyhow!("stopped while starting"))),
-    };
-    if let Err(failure) = started {
+    if let Err(failure) = cluster.start(&args, &stop).await {
         cluster.stop().await;
         return Err(failure);
     }

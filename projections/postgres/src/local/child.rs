@@ -93,9 +93,11 @@ impl Child {
     }
 }
 
+/// The last resort, for a server nobody stopped. One that is still starting may not hear any other
+/// signal yet; its own processes end when it is gone.
 impl Drop for Child {
     fn drop(&mut self) {
-        self.signal(Signal::SIGQUIT);
+        self.signal(Signal::SIGKILL);
     }
 }
 

@@ -15,7 +15,7 @@ use super::child::{ChildSpec, RunningChild};
 use super::programs::Programs;
 use super::supervise::{Watched, watch};
 use crate::data_dir::{ClusterFile, DataDir};
-use crate::exit::Failure;
+use crate::exit::{Code, Failure};
 
 /// How long the services may take until they are ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -62,11 +62,21 @@ impl Cluster {
         Self { data, programs, stores, server, workers, addresses: None }
     }
 
-    pub(crate) async fn start(&mut self, args: &UpArgs) -> Result<(), Failure> {
+    /// Starts all parts. A stop takes effect between two of them: a part whose start is dropped half-way
+    /// might be left behind.
+    pub(crate) async fn start(
+        &mut self,
+        args: &UpArgs,
+        stop: &CancellationToken,
+    ) -> Result<(), Failure> {
+        go_on_unless(stop)?;
         let nats_url = self.start_nats().await?;
+        go_on_unless(stop)?;
         let database_url = self.start_postgres().await?;
-        let http_url = self.start_server(args, &nats_url, &database_url).await?;
+        go_on_unless(stop)?;
+        let http_url = self.start_server(args, &nats_url, &database_url, stop).await?;
         for number in 1..=args.workers {
+            go_on_unless(stop)?;
             self.start_worker(number, args, &nats_url, &http_url)?;
         }
         let addresses = ClusterFile { pid: std::process::id(), http_url, nats_url, database_url };
@@ -139,6 +149,7 @@ impl Cluster {
         args: &UpArgs,
         nats: &str,
         database: &str,
+        stop: &CancellationToken,
     ) -> Result<String, Failure> {
         eprintln!("starting the services ...");
         let ready = self.data.path("server.ready");
@@ -175,7 +186,14 @@ impl Cluster {
             log_file: self.log_file("gradient-server")?,
         };
         let mut child = spec.start()?;
-        let url = wait_until_ready(&mut child, &ready).await?;
+        let until_ready = stop.run_until_cancelled(wait_until_ready(&mut child, &ready)).await;
+        let url = match until_ready.unwrap_or_else(|| Err(stopped_while_starting())) {
+            Ok(url) => url,
+            Err(failure) => {
+                child.stop(SERVER_GRACE).await;
+                return Err(failure);
+            }
+        };
         // A restart has to come back at the same address.
         spec.arguments[1] = url.trim_start_matches("http://").to_owned();
         child.spec = spec;
@@ -249,6 +267,14 @@ fn features(number: u32) -> String {
         features.push("kvm");
     }
     features.join(",")
+}
+
+fn go_on_unless(stop: &CancellationToken) -> Result<(), Failure> {
+    if stop.is_cancelled() { Err(stopped_while_starting()) } else { Ok(()) }
+}
+
+fn stopped_while_starting() -> Failure {
+    Failure::new(Code::Interrupted, anyhow::anyhow!("stopped while starting"))
 }
 
 async fn wait_until_ready(child: &mut RunningChild, ready: &Path) -> Result<String, Failure> {
