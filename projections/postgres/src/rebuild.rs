@@ -79,7 +79,12 @@ pub async fn rebuild(
     if !row.try_get::<_, bool>(0)? {
         return Err(RebuildError::Busy);
     }
-    Building::run(log, database, &mut progress).await
+    let rebuilt = Building::run(log, database, &mut progress).await;
+    // The server may notice the end of the connection only later; the next rebuild need not wait for it.
+    if let Err(error) = lock.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await {
+        tracing::debug!(%error, "the lock ends with its connection");
+    }
+    rebuilt
 }
 
 struct Building<'a, L, F> {
