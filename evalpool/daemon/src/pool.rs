@@ -13,7 +13,7 @@ use crate::options::ClientOptions;
 
 /// How long a daemon at which nobody listens is waited for: one that died is started again within
 /// seconds.
-const AWAY_MAX: Duration = Duration::from_secs(15);
+const AWAY_MAX: Duration = Duration::from_secs(5);
 /// Pause before the next look.
 const AWAY_PAUSE: Duration = Duration::from_millis(100);
 
@@ -55,7 +55,7 @@ impl Pool {
     /// A connection that is idle, or a new one; waits while all are in use.
     ///
     /// # Errors
-    /// If a new connection cannot be opened; nobody listening is tried again for 15 s.
+    /// If a new connection cannot be opened; nobody listening is tried again for 5 s.
     pub async fn get(&self) -> Result<PooledConnection, Error> {
         let permit = self.permit().await;
         let idle = self.idle().pop();
@@ -70,7 +70,7 @@ impl Pool {
     /// while others wait for the pool cannot block them.
     ///
     /// # Errors
-    /// If it cannot be opened; nobody listening is tried again for 15 s.
+    /// If it cannot be opened; nobody listening is tried again for 5 s.
     pub async fn dedicated(&self, options: &ClientOptions) -> Result<Connection, Error> {
         self.open(options).await
     }
