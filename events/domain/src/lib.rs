@@ -12,6 +12,7 @@ pub mod id;
 pub mod nix_base32;
 pub mod pattern;
 pub mod store_path;
+pub mod text;
 pub mod time;
 
 pub use attr_path::AttrPath;

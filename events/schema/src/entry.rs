@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::command::Command;
 use crate::envelope::wire_v1;
 use crate::event::Event;
-use crate::worker::{WorkerMessage, WorkerMetrics};
+use crate::worker::{EvalResult, JobUpdate, WorkerMessage, WorkerMetrics};
 
 /// Where an input came from.
 #[derive(
@@ -133,6 +133,34 @@ pub enum Input {
     Tick,
     /// The periodic look for what the rules should have done at once.
     Sweep,
+}
+
+impl Input {
+    /// What a worker said, if it is that.
+    #[must_use]
+    pub fn message(&self) -> Option<&WorkerMessage> {
+        match self {
+            Input::Worker { message, .. } => Some(message),
+            Input::Started { .. }
+            | Input::Metrics { .. }
+            | Input::WorkerSilent { .. }
+            | Input::Command { .. }
+            | Input::Unreadable { .. }
+            | Input::Tick
+            | Input::Sweep => None,
+        }
+    }
+
+    /// The batch of an evaluation, if it is one.
+    #[must_use]
+    pub fn eval_result(&self) -> Option<&EvalResult> {
+        let WorkerMessage::JobUpdate { update: JobUpdate::EvalResult(batch), .. } =
+            self.message()?
+        else {
+            return None;
+        };
+        Some(batch)
+    }
 }
 
 /// What the core needs to know of the configuration. Part of the log, so that a replay decides alike.

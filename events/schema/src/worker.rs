@@ -116,6 +116,28 @@ pub enum WorkerMessage {
     Goodbye,
 }
 
+impl WorkerMessage {
+    /// The hand-out that it reports on, if it is a report.
+    #[must_use]
+    pub fn reported(&self) -> Option<OpenAssignment> {
+        match self {
+            WorkerMessage::AssignJobResponse { job, assignment, .. }
+            | WorkerMessage::JobUpdate { job, assignment, .. }
+            | WorkerMessage::JobCompleted { job, assignment, .. }
+            | WorkerMessage::JobFailed { job, assignment, .. } => {
+                Some(OpenAssignment { job: *job, assignment: *assignment })
+            }
+            WorkerMessage::Hello(_)
+            | WorkerMessage::WorkerCapabilities { .. }
+            | WorkerMessage::RequestJobList
+            | WorkerMessage::RequestJobChunk { .. }
+            | WorkerMessage::RequestJob { .. }
+            | WorkerMessage::Draining
+            | WorkerMessage::Goodbye => None,
+        }
+    }
+}
+
 /// Opens a session.
 #[derive(
     Clone,

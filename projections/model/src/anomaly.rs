@@ -26,8 +26,8 @@ pub(crate) fn input_refused(projection: &mut Projection<'_>, ordinal: u32, reaso
     let about = match &projection.entry.input {
         Input::Worker { worker, message, .. } => About {
             worker: Some(*worker),
-            job: crate::entry_index::reported(message).map(|(job, _)| job),
-            assignment: crate::entry_index::reported(message).map(|(_, assignment)| assignment),
+            job: message.reported().map(|open| open.job),
+            assignment: message.reported().map(|open| open.assignment),
         },
         Input::Command { command } => About { job: Some(commanded(command)), ..About::default() },
         Input::Metrics { worker, .. } | Input::WorkerSilent { worker } => {

@@ -1,9 +1,9 @@
 //! `derivation`, `derivation_dependency`, `build`, `build_attempt`.
 
 use gradient_domain::{AssignmentId, BuildId, JobId, StorePath, Timestamp, WorkerId};
+use gradient_events::Event;
 use gradient_events::FailureKind;
 use gradient_events::worker::{DiscoveredDerivation, EvalResult, JobUpdate, WorkerMessage};
-use gradient_events::{Event, Input};
 
 use crate::Projection;
 use crate::change::{
@@ -14,29 +14,11 @@ use crate::change::{
 use crate::pending_job;
 use crate::view::BuildState;
 
-/// The batch of derivations that the entry is about.
-pub(crate) fn batch(input: &Input) -> Option<&EvalResult> {
-    match input {
-        Input::Worker {
-            message: WorkerMessage::JobUpdate { update: JobUpdate::EvalResult(batch), .. },
-            ..
-        } => Some(batch),
-        Input::Worker { .. }
-        | Input::Started { .. }
-        | Input::Metrics { .. }
-        | Input::WorkerSilent { .. }
-        | Input::Command { .. }
-        | Input::Unreadable { .. }
-        | Input::Tick
-        | Input::Sweep => None,
-    }
-}
-
 /// New ids, first to last. Their paths are those mentions of the batch whose ids are new; the event
 /// that names the ids of all mentions follows in the same entry.
 pub(crate) fn created(projection: &mut Projection<'_>, first: BuildId, count: u32) {
     let (entry, at) = (projection.entry, projection.entry.at);
-    let Some(batch) = batch(&entry.input) else { return };
+    let Some(batch) = entry.input.eval_result() else { return };
     let new = first.0..first.0.saturating_add(count);
     let mut paths = std::collections::BTreeMap::new();
     for event in &entry.events {
@@ -70,7 +52,7 @@ pub(crate) fn recorded(
     dependencies: &[Vec<BuildId>],
 ) {
     let position = projection.position;
-    let Some(batch) = batch(&projection.entry.input) else { return };
+    let Some(batch) = projection.entry.input.eval_result() else { return };
     for ((derivation, build), edges) in batch.derivations.iter().zip(builds).zip(dependencies) {
         let build = *build;
         projection.push(Change::DerivationRecorded(Box::new(record(build, position, derivation))));
@@ -133,30 +115,20 @@ pub(crate) fn started(projection: &mut Projection<'_>, build: BuildId, assignmen
 
 /// What the input says that a hand-out made, if it says that.
 pub(crate) fn output(projection: &mut Projection<'_>, assignment: AssignmentId) {
-    let change = match &projection.entry.input {
-        Input::Worker {
-            message:
-                WorkerMessage::JobUpdate {
-                    job: JobId::Build(build),
-                    update: JobUpdate::BuildOutput { outputs, substituted, build_time_ms },
-                    ..
-                },
-            ..
-        } => AttemptOutput {
-            assignment,
-            build: *build,
-            outputs: outputs.clone(),
-            substituted: *substituted,
-            build_time_ms: *build_time_ms,
-        },
-        Input::Worker { .. }
-        | Input::Started { .. }
-        | Input::Metrics { .. }
-        | Input::WorkerSilent { .. }
-        | Input::Command { .. }
-        | Input::Unreadable { .. }
-        | Input::Tick
-        | Input::Sweep => return,
+    let Some(WorkerMessage::JobUpdate {
+        job: JobId::Build(build),
+        update: JobUpdate::BuildOutput { outputs, substituted, build_time_ms },
+        ..
+    }) = projection.entry.input.message()
+    else {
+        return;
+    };
+    let change = AttemptOutput {
+        assignment,
+        build: *build,
+        outputs: outputs.clone(),
+        substituted: *substituted,
+        build_time_ms: *build_time_ms,
     };
     projection.push(Change::AttemptOutput(Box::new(change)));
 }

@@ -136,16 +136,7 @@ pub(crate) struct Report<'a> {
 
 impl<'a> Report<'a> {
     pub(crate) fn of(input: &'a Input) -> Self {
-        let message = match input {
-            Input::Worker { message, .. } => message,
-            Input::Started { .. }
-            | Input::Metrics { .. }
-            | Input::WorkerSilent { .. }
-            | Input::Command { .. }
-            | Input::Unreadable { .. }
-            | Input::Tick
-            | Input::Sweep => return Self::default(),
-        };
+        let Some(message) = input.message() else { return Self::default() };
         match message {
             WorkerMessage::JobCompleted { elapsed_ms, .. } => {
                 Self { elapsed_ms: Some(*elapsed_ms), ..Self::default() }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use gradient_domain::{AssignmentId, BuildId, JobId};
-use gradient_events::{Event, Input, WorkerMessage};
+use gradient_domain::{BuildId, JobId};
+use gradient_events::{Event, Input};
 
 use crate::Projection;
 use crate::anomaly::commanded;
@@ -22,28 +22,11 @@ pub(crate) fn project(projection: &mut Projection<'_>) {
     }
 }
 
-/// The hand-out that a message speaks of.
-pub(crate) fn reported(message: &WorkerMessage) -> Option<(JobId, AssignmentId)> {
-    match message {
-        WorkerMessage::AssignJobResponse { job, assignment, .. }
-        | WorkerMessage::JobUpdate { job, assignment, .. }
-        | WorkerMessage::JobCompleted { job, assignment, .. }
-        | WorkerMessage::JobFailed { job, assignment, .. } => Some((*job, *assignment)),
-        WorkerMessage::Hello(_)
-        | WorkerMessage::WorkerCapabilities { .. }
-        | WorkerMessage::RequestJobList
-        | WorkerMessage::RequestJobChunk { .. }
-        | WorkerMessage::RequestJob { .. }
-        | WorkerMessage::Draining
-        | WorkerMessage::Goodbye => None,
-    }
-}
-
 fn of_input(input: &Input, subjects: &mut BTreeSet<Subject>) {
     match input {
         Input::Worker { worker, message, .. } => {
             subjects.insert(Subject::Worker(*worker));
-            subjects.extend(reported(message).map(|(job, _)| Subject::Job(job)));
+            subjects.extend(message.reported().map(|open| Subject::Job(open.job)));
         }
         Input::Metrics { worker, .. } | Input::WorkerSilent { worker } => {
             subjects.insert(Subject::Worker(*worker));

@@ -12,7 +12,7 @@ pub(crate) fn recorded(
     evaluation: EvaluationId,
     builds: &[BuildId],
 ) {
-    let Some(batch) = crate::build::batch(&projection.entry.input) else { return };
+    let Some(batch) = projection.entry.input.eval_result() else { return };
     let mut points = BTreeMap::new();
     for (derivation, build) in batch.derivations.iter().zip(builds) {
         points.extend(derivation.attrs.iter().map(|attr| (attr.clone(), *build)));

@@ -83,28 +83,18 @@ fn waits(
 }
 
 pub(crate) fn source(projection: &mut Projection<'_>) {
-    let change = match &projection.entry.input {
-        Input::Worker {
-            message:
-                WorkerMessage::JobUpdate {
-                    job: JobId::Evaluate(evaluation),
-                    update: JobUpdate::FetchResult { flake_source, locked_url },
-                    ..
-                },
-            ..
-        } => EvaluationSource {
-            evaluation: *evaluation,
-            flake_source: flake_source.clone(),
-            locked_url: locked_url.clone(),
-        },
-        Input::Worker { .. }
-        | Input::Started { .. }
-        | Input::Metrics { .. }
-        | Input::WorkerSilent { .. }
-        | Input::Command { .. }
-        | Input::Unreadable { .. }
-        | Input::Tick
-        | Input::Sweep => return,
+    let Some(WorkerMessage::JobUpdate {
+        job: JobId::Evaluate(evaluation),
+        update: JobUpdate::FetchResult { flake_source, locked_url },
+        ..
+    }) = projection.entry.input.message()
+    else {
+        return;
+    };
+    let change = EvaluationSource {
+        evaluation: *evaluation,
+        flake_source: flake_source.clone(),
+        locked_url: locked_url.clone(),
     };
     projection.push(Change::EvaluationSource(Box::new(change)));
 }

@@ -8,7 +8,7 @@ use crate::view::MessageLevel;
 
 pub(crate) fn recorded(projection: &mut Projection<'_>, evaluation: EvaluationId) {
     let (position, at) = (projection.position, projection.entry.at);
-    let Some(batch) = crate::build::batch(&projection.entry.input) else { return };
+    let Some(batch) = projection.entry.input.eval_result() else { return };
     let errors = batch.errors.iter().map(|text| (MessageLevel::Error, text));
     let warnings = batch.warnings.iter().map(|text| (MessageLevel::Warning, text));
     for (ordinal, (level, message)) in (0u32..).zip(errors.chain(warnings)) {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use gradient_log::{EventLog, ReadError};
+use gradient_runtime::causes;
 use gradient_runtime::health::Health;
 use gradient_runtime::shutdown::CancellationToken;
 use tokio::sync::watch;
@@ -153,7 +154,7 @@ impl Projector {
                     }
                     Err(error) if error.is_transient() => {
                         metrics::retried();
-                        let reason = chain(&error);
+                        let reason = causes(&error);
                         tracing::warn!(error = reason, "projector interrupted; it tries again");
                         self.health.bad(PART, reason);
                         sleep(pause, &stop).await;
@@ -227,7 +228,7 @@ impl Projector {
         error: ProjectorError,
         stop: &CancellationToken,
     ) -> Result<(), ProjectorError> {
-        let reason = chain(&error);
+        let reason = causes(&error);
         tracing::error!(error = reason, "projector is stuck");
         self.health.bad(PART, format!("stuck: {reason}"));
         if let ProjectorError::OtherLog { .. } | ProjectorError::AheadOfLog { .. } = error {
@@ -296,16 +297,4 @@ async fn sleep(time: Duration, stop: &CancellationToken) {
         () = tokio::time::sleep(time) => {}
         () = stop.cancelled() => {}
     }
-}
-
-/// An error with all its causes.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }

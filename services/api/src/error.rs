@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use gradient_log::SendError;
 use gradient_postgres::queries::QueryError;
+use gradient_runtime::causes;
 
 use crate::types::ErrorBody;
 
@@ -85,15 +86,4 @@ impl From<QueryRejection> for ApiError {
     fn from(rejection: QueryRejection) -> Self {
         Self::new(rejection.status(), rejection.body_text(), "")
     }
-}
-
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }

@@ -3,8 +3,11 @@
 //!
 //! Layer: beside the domain; it must not see it.
 
+mod causes;
 pub mod health;
 pub mod http;
 pub mod metrics;
 pub mod shutdown;
 pub mod telemetry;
+
+pub use causes::causes;

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use gradient_domain::text::cut;
 use gradient_domain::{AssignmentId, JobId, StorePath};
 use gradient_events::server::UploadToken;
 use gradient_events::worker::JobUpdate;
@@ -137,15 +138,4 @@ impl Running {
             })
             .await;
     }
-}
-
-/// The text, cut at a character so that it has at most `bytes_max` bytes and a mark.
-#[must_use]
-pub fn cut(mut text: String, bytes_max: usize) -> String {
-    if text.len() > bytes_max {
-        let end = (0..=bytes_max).rev().find(|n| text.is_char_boundary(*n)).unwrap_or(0);
-        text.truncate(end);
-        text.push_str(" [truncated]");
-    }
-    text
 }

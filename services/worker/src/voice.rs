@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use gradient_domain::text::cut;
 use gradient_domain::{Kind, SessionId, WorkerId};
 use gradient_events::{Envelope, FailureKind, FromWorker, Wire, WorkerMessage, subject};
 use gradient_log::{Inbox, SendError};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
-use crate::job::{ERROR_BYTES_MAX, cut};
+use crate::job::ERROR_BYTES_MAX;
 use crate::outbox::{Outbox, ended};
 
 /// Most messages that wait to be sent; whoever reports more waits.

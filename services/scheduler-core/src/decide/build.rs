@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use gradient_domain::text::cut;
 use gradient_domain::{BuildId, JobId};
 use gradient_events::event::AbortCause;
 use gradient_events::{Event, FailureKind};
@@ -72,19 +73,29 @@ impl Decision<'_> {
         }
         let backoff_ms = settings.build_retry_backoff_ms << failures.min(16);
         let retry_at_ms = Some(self.now().plus_ms(backoff_ms).0);
-        self.emit(Event::BuildFailed { build, kind, retry_at_ms, message: cut(message) });
+        self.emit(Event::BuildFailed {
+            build,
+            kind,
+            retry_at_ms,
+            message: cut(message, MESSAGE_BYTES_MAX),
+        });
     }
 
     /// A failure for good; whatever needs the build fails with it.
     pub(super) fn fail_build(&mut self, build: BuildId, kind: FailureKind, message: String) {
-        self.emit(Event::BuildFailed { build, kind, retry_at_ms: None, message: cut(message) });
+        self.emit(Event::BuildFailed {
+            build,
+            kind,
+            retry_at_ms: None,
+            message: cut(message, MESSAGE_BYTES_MAX),
+        });
         self.touch(build);
         self.cascade(build);
     }
 
     /// A stop for good; to those that need the build it is a failure.
     pub(super) fn abort_build(&mut self, build: BuildId, reason: String) {
-        self.emit(Event::BuildAborted { build, reason: cut(reason) });
+        self.emit(Event::BuildAborted { build, reason: cut(reason, MESSAGE_BYTES_MAX) });
         self.touch(build);
         self.cascade(build);
     }
@@ -175,13 +186,4 @@ impl Decision<'_> {
     pub(super) fn touch(&mut self, build: BuildId) {
         self.touched.extend(self.state.graph.node(build).wanted_by.iter().copied());
     }
-}
-
-fn cut(mut message: String) -> String {
-    if message.len() > MESSAGE_BYTES_MAX {
-        let end = (0..=MESSAGE_BYTES_MAX).rev().find(|n| message.is_char_boundary(*n)).unwrap_or(0);
-        message.truncate(end);
-        message.push_str(" [truncated]");
-    }
-    message
 }

@@ -73,7 +73,7 @@ impl Decision<'_> {
     /// A session that does not count (any more): its reports are dropped, and it is told once to say
     /// hello again.
     fn stale_session(&mut self, worker: WorkerId, session: SessionId, message: &WorkerMessage) {
-        if let Some(OpenAssignment { job, assignment }) = reported(message) {
+        if let Some(OpenAssignment { job, assignment }) = message.reported() {
             self.drop_report(worker, job, assignment);
         }
         self.reject(worker, session, 401, "this session is not open; say hello again".to_owned());
@@ -172,24 +172,5 @@ impl Decision<'_> {
         self.emit(Event::WorkerLeft { worker, session });
         self.abandon_assignments(worker, AbandonReason::WorkerLeft, &[]);
         self.workers_changed = true;
-    }
-}
-
-/// The hand-out that a message reports on, if it is a report.
-fn reported(message: &WorkerMessage) -> Option<OpenAssignment> {
-    match message {
-        WorkerMessage::JobUpdate { job, assignment, .. }
-        | WorkerMessage::JobCompleted { job, assignment, .. }
-        | WorkerMessage::JobFailed { job, assignment, .. }
-        | WorkerMessage::AssignJobResponse { job, assignment, .. } => {
-            Some(OpenAssignment { job: *job, assignment: *assignment })
-        }
-        WorkerMessage::Hello(_)
-        | WorkerMessage::WorkerCapabilities { .. }
-        | WorkerMessage::RequestJobList
-        | WorkerMessage::RequestJobChunk { .. }
-        | WorkerMessage::RequestJob { .. }
-        | WorkerMessage::Draining
-        | WorkerMessage::Goodbye => None,
     }
 }

@@ -2,8 +2,7 @@
 
 use gradient_domain::{BuildId, JobId, Timestamp};
 use gradient_events::score::OfferNumber;
-use gradient_events::worker::JobUpdate;
-use gradient_events::{Event, Input, WorkerMessage};
+use gradient_events::{Event, Input};
 
 use super::{corrupt, job};
 use crate::decide::BUILDS_PER_EVENT_MAX;
@@ -61,11 +60,7 @@ pub(super) fn apply(state: &mut State, input: &Input, event: &Event) {
 
 /// Makes nodes for every derivation that the input mentions first, in the order of mention.
 fn create(state: &mut State, input: &Input, first: BuildId, count: u32) {
-    let Input::Worker {
-        message: WorkerMessage::JobUpdate { update: JobUpdate::EvalResult(batch), .. },
-        ..
-    } = input
-    else {
+    let Some(batch) = input.eval_result() else {
         corrupt(input, &Event::BuildsCreated { first, count })
     };
     let before = state.graph.len();

@@ -2,8 +2,8 @@
 
 use gradient_domain::{BuildId, EvaluationId, JobId};
 use gradient_events::event::{EvaluationState, Verdict};
-use gradient_events::worker::{DiscoveredDerivation, JobUpdate};
-use gradient_events::{Command, Event, Input, WorkerMessage};
+use gradient_events::worker::DiscoveredDerivation;
+use gradient_events::{Command, Event, Input};
 
 use super::{corrupt, job};
 use crate::evaluation::{Evaluation, EvaluationIndex};
@@ -20,33 +20,29 @@ pub(super) fn apply(state: &mut State, input: &Input, event: &Event) {
             evaluation.waiting = None;
             evaluation.discovered |= *next == EvaluationState::Building;
         }
-        Event::DerivationsRecorded { evaluation, builds, dependencies } => match input {
-            Input::Worker {
-                message: WorkerMessage::JobUpdate { update: JobUpdate::EvalResult(batch), .. },
-                ..
-            } => {
-                for ((derivation, build), edges) in
-                    batch.derivations.iter().zip(builds).zip(dependencies)
-                {
-                    record(state, derivation, *build, edges);
+        Event::DerivationsRecorded { evaluation, builds, dependencies } => {
+            match input.eval_result() {
+                Some(batch) => {
+                    for ((derivation, build), edges) in
+                        batch.derivations.iter().zip(builds).zip(dependencies)
+                    {
+                        record(state, derivation, *build, edges);
+                    }
+                    let index = state.evaluation_index[evaluation];
+                    for build in builds {
+                        want(state, index, *build);
+                    }
                 }
-                let index = state.evaluation_index[evaluation];
-                for build in builds {
-                    want(state, index, *build);
-                }
+                None => corrupt(input, event),
             }
-            _ => corrupt(input, event),
-        },
-        Event::MessagesRecorded { evaluation } => match input {
-            Input::Worker {
-                message: WorkerMessage::JobUpdate { update: JobUpdate::EvalResult(batch), .. },
-                ..
-            } => {
+        }
+        Event::MessagesRecorded { evaluation } => match input.eval_result() {
+            Some(batch) => {
                 let errors = u32::try_from(batch.errors.len()).unwrap_or(u32::MAX);
                 let evaluation = state.evaluation_mut(*evaluation);
                 evaluation.errors = evaluation.errors.saturating_add(errors);
             }
-            _ => corrupt(input, event),
+            None => corrupt(input, event),
         },
         Event::EvaluationParked { evaluation, reason } => {
             let now = state.now;

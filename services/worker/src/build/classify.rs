@@ -102,11 +102,7 @@ pub(super) fn head(message: &str) -> &str {
 /// The message, cut at 8 KiB.
 #[must_use]
 pub(super) fn cut(message: &str) -> String {
-    if message.len() <= MESSAGE_LEN_MAX {
-        return message.to_owned();
-    }
-    let end = (0..=MESSAGE_LEN_MAX).rev().find(|at| message.is_char_boundary(*at)).unwrap_or(0);
-    format!("{} [truncated]", &message[..end])
+    gradient_domain::text::cut(message.to_owned(), MESSAGE_LEN_MAX)
 }
 
 #[cfg(test)]

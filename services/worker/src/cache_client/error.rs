@@ -175,12 +175,6 @@ impl CacheError {
     /// The error and its causes in one line.
     #[must_use]
     pub fn in_full(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            text = format!("{text}: {error}");
-            cause = error.source();
-        }
-        text
+        gradient_runtime::causes(self)
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::FutureExt as _;
 use gradient_domain::derivation::DERIVATION_SIZE_MAX;
+use gradient_domain::text::cut;
 use gradient_domain::{AttrPath, Derivation, SessionId, StorePath};
 use gradient_events::job::Output;
 use gradient_events::worker::{
@@ -14,7 +15,7 @@ use gradient_events::{FailureKind, FromWorker, PAGE_BYTES_MAX, Wire, WorkerMessa
 use gradient_pool::Found;
 
 use super::Evaluator;
-use crate::job::{JobEnd, Running, cut};
+use crate::job::{JobEnd, Running};
 
 /// Derivations after which a batch leaves though more come (reference 5.13).
 const BATCH: usize = 50;
