@@ -153,17 +153,16 @@ impl CacheClient {
         })
     }
 
-    /// Downloads one path into the local store, unless somebody else just did; bytes of its NAR
-    /// that came.
+    /// Downloads one path into the local store, unless somebody else did since it was found missing;
+    /// bytes of its NAR that came.
     async fn import(&self, pool: &Pool, narinfo: &NarInfo) -> Result<u64, CacheError> {
         let path = &narinfo.path;
         let turn = self.shared.fetching.of(path);
-        let waited = turn.try_lock().is_err();
         let _turn = turn.lock().await;
         let failed = CacheError::daemon(path);
         retry(|| async {
             let mut connection = pool.get().await.map_err(&failed)?;
-            if waited && connection.is_valid_path(path).await.map_err(&failed)? {
+            if connection.is_valid_path(path).await.map_err(&failed)? {
                 return Ok(0);
             }
             let nar = self.nar(narinfo).await?;
