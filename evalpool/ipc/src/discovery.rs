@@ -8,7 +8,7 @@ use std::hash::Hasher;
 use gradient_domain::AttrPath;
 use gradient_domain::pattern::Segment;
 
-use crate::shard::Shard;
+use crate::shard::{Recursion, Shard};
 use crate::tree::AttrError;
 
 /// How a call ended without an answer.
@@ -48,15 +48,22 @@ impl Call {
 #[derive(Debug)]
 pub struct Discovery {
     pool: usize,
+    recursion: Recursion,
     queue: VecDeque<Call>,
 }
 
 impl Discovery {
     /// Begins with a plan of all includes, for a pool of so many subprocesses.
     #[must_use]
-    pub fn new(pool: usize, includes: Vec<Vec<Segment>>) -> Discovery {
+    pub fn new(pool: usize, includes: Vec<Vec<Segment>>, recursion: Recursion) -> Discovery {
         let queue = VecDeque::from([Call::first(Work::Plan(includes))]);
-        Discovery { pool, queue }
+        Discovery { pool, recursion, queue }
+    }
+
+    /// How far the walks go below their patterns.
+    #[must_use]
+    pub fn recursion(&self) -> Recursion {
+        self.recursion
     }
 
     /// Takes the next call.
@@ -116,7 +123,7 @@ impl Discovery {
 
 fn plan_prefix(patterns: &[Vec<Segment>]) -> AttrPath {
     let pattern = patterns.first().cloned().unwrap_or_default();
-    Shard { pattern, only: None }.prefix()
+    Shard::whole(pattern, Recursion::Pattern).prefix()
 }
 
 fn crash_message(crash: &Crash) -> String {
@@ -190,10 +197,10 @@ mod tests {
     /// Runs a queue whose subprocess dies whenever it meets `poison`; gives calls that died, names
     /// listed, errors.
     fn run(pool: usize, count: usize, poison: &str) -> (usize, Vec<String>, Vec<AttrError>) {
-        let mut discovery = Discovery::new(pool, Vec::new());
+        let mut discovery = Discovery::new(pool, Vec::new(), Recursion::Pattern);
         discovery.next_call();
         let set: AttrPath = ["a"].into_iter().collect();
-        discovery.add_shards(vec![Shard::of_set(&set, names(count))]);
+        discovery.add_shards(vec![Shard::of_set(&set, names(count), Recursion::Pattern)]);
         let (mut died, mut listed, mut errors) = (0, Vec::new(), Vec::new());
         while let Some(call) = discovery.next_call() {
             let Work::List(shard) = &call.work else { panic!("no plan expected") };
@@ -228,9 +235,13 @@ mod tests {
 
     #[test]
     fn a_single_name_over_its_time_is_not_tried_again() {
-        let mut discovery = Discovery::new(1, Vec::new());
+        let mut discovery = Discovery::new(1, Vec::new(), Recursion::Pattern);
         discovery.next_call();
-        discovery.add_shards(vec![Shard::of_set(&["a"].into_iter().collect(), names(1))]);
+        discovery.add_shards(vec![Shard::of_set(
+            &["a"].into_iter().collect(),
+            names(1),
+            Recursion::Pattern,
+        )]);
         let call = discovery.next_call().expect("call");
         let timeout = Crash { cause: "time limit of 5 s".into(), timed_out: true };
         let error = discovery.crashed(call, &timeout).expect("error");
@@ -240,9 +251,13 @@ mod tests {
 
     #[test]
     fn a_batch_over_its_time_comes_back_name_by_name() {
-        let mut discovery = Discovery::new(1, Vec::new());
+        let mut discovery = Discovery::new(1, Vec::new(), Recursion::Pattern);
         discovery.next_call();
-        discovery.add_shards(vec![Shard::of_set(&["a"].into_iter().collect(), names(200))]);
+        discovery.add_shards(vec![Shard::of_set(
+            &["a"].into_iter().collect(),
+            names(200),
+            Recursion::Pattern,
+        )]);
         let call = discovery.next_call().expect("call");
         let Work::List(shard) = call.work.clone() else { panic!("no plan expected") };
         let len = shard.only.expect("names").len();
@@ -257,14 +272,15 @@ mod tests {
     fn an_open_shard_and_a_joint_plan_come_back_split() {
         let name = |text: &str| Segment::Name(text.into());
         let open = vec![name("a"), Segment::Hash, name("c")];
-        let mut discovery = Discovery::new(2, vec![open.clone(), vec![name("b")]]);
+        let mut discovery =
+            Discovery::new(2, vec![open.clone(), vec![name("b")]], Recursion::Pattern);
         let joint = discovery.next_call().expect("plan");
         assert_eq!(discovery.crashed(joint, &crash()), None);
         for _ in 0..2 {
             let call = discovery.next_call().expect("split plan");
             assert!(matches!(&call.work, Work::Plan(patterns) if patterns.len() == 1));
         }
-        discovery.add_shards(vec![Shard { pattern: open.clone(), only: None }]);
+        discovery.add_shards(vec![Shard::whole(open.clone(), Recursion::Pattern)]);
         let call = discovery.next_call().expect("list");
         assert_eq!(discovery.crashed(call, &crash()), None);
         let plan = discovery.next_call().expect("plan");

@@ -6,6 +6,7 @@
 
 pub mod codec;
 pub mod discovery;
+pub mod fingerprint;
 pub mod memory;
 pub mod message;
 pub mod shard;

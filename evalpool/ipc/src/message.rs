@@ -4,8 +4,8 @@ use gradient_domain::pattern::Segment;
 use gradient_domain::store_path::STORE_DIR;
 use gradient_domain::{AttrPath, StorePath};
 
-use crate::shard::Shard;
-use crate::tree::AttrError;
+use crate::shard::{Recursion, Shard};
+use crate::tree::{AttrError, Job};
 
 /// Longest text of one error or warning, in bytes.
 pub const TEXT_LEN_MAX: usize = 16 * 1024;
@@ -14,6 +14,10 @@ pub const TEXT_LEN_MAX: usize = 16 * 1024;
 /// and a newline, after it is done with a request and before it answers: whatever Nix printed for
 /// the request stands before this line.
 pub const STDERR_MARK: &str = "\u{1e}gradient-request-done ";
+
+/// What the subprocess writes to its standard error, followed by the names of an attribute as a JSON
+/// list and a newline, before it looks at that attribute.
+pub const STDERR_ATTR: &str = "\u{1e}gradient-attribute ";
 
 /// Parent to subprocess. Every request but `BuildDone` and `Shutdown` gets one response.
 #[derive(Clone, Debug, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
@@ -26,6 +30,12 @@ pub enum Request {
     Plan(Plan),
     /// List the derivations of one shard.
     List(List),
+    /// Name the evaluation cache of a locked flake.
+    Fingerprint(Fingerprint),
+    /// Move what was written to an evaluation cache from its log into its file.
+    Checkpoint(CacheFile),
+    /// Bring a locked input into the store.
+    FetchInput(FetchInput),
     /// Answer to `NeedsBuild`.
     BuildDone(BuildDone),
     /// Exit.
@@ -41,20 +51,106 @@ pub struct Start {
     pub store_uri: String,
 }
 
+/// The tree of attributes that requests are about. A subprocess keeps the last one open.
+#[derive(Clone, Debug, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub struct Source {
+    /// Where the tree comes from.
+    pub expression: Expression,
+    /// The names that lead from there to the root of the tree.
+    pub fragment: Vec<String>,
+    /// A function, as Nix text, that makes the root of the tree out of what is there.
+    pub select: Option<String>,
+    /// What to tell of a derivation beside its path.
+    pub extras: Extras,
+    /// The evaluation cache to read and write, if any.
+    pub cache: Option<CacheFile>,
+}
+
+impl Source {
+    /// The outputs of a locked flake, and nothing else.
+    #[must_use]
+    pub fn flake(reference: impl Into<String>) -> Source {
+        let expression = Expression::Flake(reference.into());
+        let extras = Extras::default();
+        Source { expression, fragment: Vec::new(), select: None, extras, cache: None }
+    }
+}
+
+/// Where a tree of attributes comes from.
+#[derive(Clone, Debug, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub enum Expression {
+    /// The outputs of a flake, by its locked reference.
+    Flake(String),
+    /// The value of an expression; if that is a function whose arguments all have defaults, its
+    /// result.
+    Text(TextExpression),
+}
+
+/// An expression that is no flake.
+#[derive(Clone, Debug, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub struct TextExpression {
+    /// Nix text.
+    pub text: String,
+    /// Folder that relative paths in it start from.
+    pub folder: String,
+}
+
+/// What to tell of a derivation beside its path.
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize,
+)]
+pub struct Extras {
+    /// `meta`, as far as it can be JSON.
+    pub meta: bool,
+    /// The result of this function, as Nix text, applied to the derivation.
+    pub apply: Option<String>,
+    /// What an aggregate is made of.
+    pub constituents: bool,
+}
+
+/// The evaluation cache of one flake.
+#[derive(Clone, Debug, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub struct CacheFile {
+    /// The file.
+    pub path: String,
+    /// The fingerprint that it has to be of.
+    pub fingerprint: String,
+}
+
+/// What an evaluation cache is named after. The subprocess adds its Nix.
+#[derive(Clone, Debug, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub struct Fingerprint {
+    /// Flake reference.
+    pub reference: String,
+    /// Its complete lock file.
+    pub locks: String,
+}
+
+/// A locked input to fetch.
+#[derive(Clone, Debug, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub struct FetchInput {
+    /// The locked reference as in a lock file, JSON.
+    pub locked: String,
+    /// How git reaches a private repository. A subprocess that was told this evaluates nothing.
+    pub git_ssh_command: Option<String>,
+}
+
 /// What to split.
 #[derive(Clone, Debug, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
 pub struct Plan {
-    /// Locked flake reference.
-    pub flake: String,
+    /// What is evaluated.
+    pub source: Source,
     /// The includes.
     pub patterns: Vec<Vec<Segment>>,
+    /// How far the walk goes below them.
+    pub recursion: Recursion,
 }
 
 /// What to list.
 #[derive(Clone, Debug, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
 pub struct List {
-    /// Locked flake reference.
-    pub flake: String,
+    /// What is evaluated.
+    pub source: Source,
     /// The shard.
     pub shard: Shard,
     /// Paths that are left out.
@@ -79,6 +175,12 @@ pub enum Response {
     PlanOk(PlanOk),
     /// Answer to `List`.
     ListOk(ListOk),
+    /// Answer to `Fingerprint`.
+    FingerprintOk(FingerprintOk),
+    /// Answer to `Checkpoint`.
+    CheckpointOk,
+    /// Answer to `FetchInput`.
+    FetchOk(FetchOk),
     /// What the running request has used so far.
     Stats(Stats),
     /// An import needs a build; the subprocess waits for `BuildDone`.
@@ -92,6 +194,20 @@ pub enum Response {
 pub struct Started {
     /// Version of the loaded Nix.
     pub nix_version: String,
+}
+
+/// The name of an evaluation cache.
+#[derive(Clone, Debug, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub struct FingerprintOk {
+    /// Hexadecimal; absent if the flake is not locked, so that nothing can be kept of it.
+    pub fingerprint: Option<String>,
+}
+
+/// An input that is in the store.
+#[derive(Clone, Debug, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub struct FetchOk {
+    /// Where.
+    pub store_path: StorePath,
 }
 
 /// What an import needs.
@@ -117,6 +233,9 @@ impl Response {
             Response::Pong => "pong",
             Response::PlanOk(_) => "plan_ok",
             Response::ListOk(_) => "list_ok",
+            Response::FingerprintOk(_) => "fingerprint_ok",
+            Response::CheckpointOk => "checkpoint_ok",
+            Response::FetchOk(_) => "fetch_ok",
             Response::Stats(_) => "stats",
             Response::NeedsBuild(_) => "needs_build",
             Response::Err(_) => "err",
@@ -157,8 +276,8 @@ pub struct ListOk {
 pub struct Item {
     /// Where.
     pub attr: AttrPath,
-    /// Its `.drv` file, or why there is none.
-    pub result: Result<StorePath, String>,
+    /// What it is, or why it is none.
+    pub result: Result<Job, String>,
 }
 
 /// What one request used. A number that this Nix does not offer is absent, never zero.

@@ -6,6 +6,46 @@ use gradient_domain::pattern::Segment;
 /// Most names in one batch.
 pub const BATCH_LEN_MAX: usize = 64;
 
+/// How far a walk goes below the last wildcard of a pattern.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    rkyv::Archive,
+    rkyv::Serialize,
+    rkyv::Deserialize,
+)]
+pub enum Recursion {
+    /// As the pattern says: `*` looks one level into plain sets. The rule of a fleet's evaluation.
+    #[default]
+    Pattern,
+    /// Into the sets that the flake schema puts jobs into, and into sets that carry
+    /// `recurseForDerivations = true`, to any depth.
+    Marked,
+    /// As nix-eval-jobs: into the root and into marked sets; whatever is no derivation is left out
+    /// silently.
+    Tree,
+    /// As `Tree`, but into every set.
+    WholeTree,
+}
+
+impl Recursion {
+    /// Whether what should be a job and is none is an error, and option sets are left alone.
+    #[must_use]
+    pub fn is_strict(self) -> bool {
+        match self {
+            Recursion::Pattern | Recursion::Marked => true,
+            Recursion::Tree | Recursion::WholeTree => false,
+        }
+    }
+}
+
 /// A part of an evaluation that can be listed on its own, by any subprocess on any machine.
 #[derive(
     Clone, Debug, PartialEq, Eq, PartialOrd, Ord, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize,
@@ -15,15 +55,27 @@ pub struct Shard {
     pub pattern: Vec<Segment>,
     /// The names that the first wildcard is limited to.
     pub only: Option<Vec<String>>,
+    /// How far the walk goes below the pattern.
+    pub recursion: Recursion,
 }
 
 impl Shard {
-    /// A shard over the children of one nested set.
+    /// Everything that a pattern matches.
     #[must_use]
-    pub fn of_set(path: &AttrPath, names: Vec<String>) -> Shard {
+    pub fn whole(pattern: Vec<Segment>, recursion: Recursion) -> Shard {
+        Shard { pattern, only: None, recursion }
+    }
+
+    /// A shard over the children of one nested set. Where a pattern says how far to go, it goes no
+    /// further than these children.
+    #[must_use]
+    pub fn of_set(path: &AttrPath, names: Vec<String>, recursion: Recursion) -> Shard {
         let mut pattern: Vec<_> = path.0.iter().cloned().map(Segment::Name).collect();
-        pattern.push(Segment::Hash);
-        Shard { pattern, only: Some(names) }
+        pattern.push(match recursion {
+            Recursion::Pattern => Segment::Hash,
+            Recursion::Marked | Recursion::Tree | Recursion::WholeTree => Segment::Star,
+        });
+        Shard { pattern, only: Some(names), recursion }
     }
 
     /// The names in front of the first wildcard.
@@ -63,12 +115,15 @@ impl Shard {
     /// This shard in batches for a pool of so many subprocesses.
     #[must_use]
     pub fn into_batches(self, pool: usize) -> Vec<Shard> {
-        let Some(names) = self.only else {
-            return vec![self];
+        let Shard { pattern, only, recursion } = self;
+        let Some(names) = only else {
+            return vec![Shard::whole(pattern, recursion)];
         };
         let len = batch_len(names.len(), pool);
-        let batch =
-            |names: &[String]| Shard { pattern: self.pattern.clone(), only: Some(names.to_vec()) };
+        let batch = |names: &[String]| {
+            let pattern = pattern.clone();
+            Shard { pattern, only: Some(names.to_vec()), recursion }
+        };
         names.chunks(len).map(batch).collect()
     }
 }
@@ -107,7 +162,7 @@ mod tests {
     #[test]
     fn batches_hold_every_name_once() {
         let names: Vec<String> = (0..131).map(|n| format!("p{n}")).collect();
-        let shard = Shard::of_set(&["a"].into_iter().collect(), names.clone());
+        let shard = Shard::of_set(&["a"].into_iter().collect(), names.clone(), Recursion::Pattern);
         let batches = shard.into_batches(2);
         assert!(batches.len() > 2);
         let listed: Vec<_> = batches.into_iter().filter_map(|batch| batch.only).flatten().collect();
@@ -117,7 +172,8 @@ mod tests {
     #[test]
     fn singles_are_single() {
         let names: Vec<String> = (0..300).map(|n| format!("p{n}")).collect();
-        let singles = Shard::of_set(&["a"].into_iter().collect(), names).into_singles();
+        let singles =
+            Shard::of_set(&["a"].into_iter().collect(), names, Recursion::Pattern).into_singles();
         assert_eq!(singles.len(), 300);
         assert!(singles.iter().all(|single| single.single().is_some()));
     }
@@ -125,13 +181,13 @@ mod tests {
     #[test]
     fn a_single_name_is_known() {
         let path = |names: &[&str]| names.iter().copied().collect::<AttrPath>();
-        let one = Shard::of_set(&path(&["a", "b"]), vec!["c".into()]);
+        let one = Shard::of_set(&path(&["a", "b"]), vec!["c".into()], Recursion::Pattern);
         assert_eq!(one.single(), Some(path(&["a", "b", "c"])));
-        let two = Shard::of_set(&path(&["a"]), vec!["c".into(), "d".into()]);
+        let two = Shard::of_set(&path(&["a"]), vec!["c".into(), "d".into()], Recursion::Pattern);
         assert_eq!(two.single(), None);
-        let exact = Shard { pattern: vec![Segment::Name("a".into())], only: None };
+        let exact = Shard::whole(vec![Segment::Name("a".into())], Recursion::Pattern);
         assert_eq!(exact.single(), Some(path(&["a"])));
-        let open = Shard { pattern: vec![Segment::Name("a".into()), Segment::Hash], only: None };
+        let open = Shard::whole(vec![Segment::Name("a".into()), Segment::Hash], Recursion::Pattern);
         assert_eq!(open.single(), None);
     }
 }

@@ -11,17 +11,18 @@
 //!   Under `checks` a plain set counts too where the pattern does not look into it.
 //!
 //! The rule looks at the path and the value only, never at how a walk came there, so every way of
-//! sharding an evaluation gives the same result. `recurseForDerivations` has no say: in a fleet's
-//! evaluation recursion follows the pattern.
+//! sharding an evaluation gives the same result. `recurseForDerivations` has no say in a fleet's
+//! evaluation, where recursion follows the pattern; a local one goes by it ([`Recursion`]).
 
 use std::collections::BTreeSet;
 
 use gradient_domain::AttrPath;
+use gradient_domain::attr_path::DEPTH_MAX;
 use gradient_domain::pattern::Segment;
 
 use crate::message::{Item, ListOk, PlanOk, bounded};
-use crate::shard::Shard;
-use crate::tree::{AttrError, AttrTree, NodeKind};
+use crate::shard::{Recursion, Shard};
+use crate::tree::{AttrError, AttrTree, NodeKind, TreeError};
 
 /// Attributes of sets that stand for a value, not for a collection.
 const VALUE_MARKS: [(&str, &str); 3] = [
@@ -44,15 +45,31 @@ pub fn expects_job(path: &AttrPath) -> bool {
     }
 }
 
+/// Whether the flake schema wants a set of jobs, or of such sets, at this path.
+#[must_use]
+pub fn expects_namespace(path: &AttrPath) -> bool {
+    let names = &path.0;
+    match names.first().map(String::as_str) {
+        Some("packages" | "checks" | "devShells" | "legacyPackages") => names.len() <= 2,
+        Some("formatter") => names.len() == 1,
+        Some("hydraJobs") => true,
+        Some(_) | None => names.is_empty(),
+    }
+}
+
 /// Splits patterns at their first wildcards, forcing nothing but the sets on the way there, and for
 /// a `*` that goes on, its children.
 ///
 /// # Errors
 /// If the flake as a whole cannot be evaluated.
-pub fn plan<T: AttrTree>(tree: &mut T, patterns: &[Vec<Segment>]) -> Result<PlanOk, String> {
+pub fn plan<T: AttrTree>(
+    tree: &mut T,
+    patterns: &[Vec<Segment>],
+    recursion: Recursion,
+) -> Result<PlanOk, TreeError> {
     let root = tree.root()?;
     let excludes = BTreeSet::new();
-    let mut walk = Walk { tree, excludes: &excludes, found: ListOk::default() };
+    let mut walk = Walk { tree, excludes: &excludes, recursion, found: ListOk::default() };
     let mut shards = Vec::new();
     for pattern in patterns {
         walk.plan(&root, pattern, &mut shards);
@@ -73,9 +90,13 @@ pub fn list<T: AttrTree>(
     tree: &mut T,
     shard: &Shard,
     excludes: &BTreeSet<AttrPath>,
-) -> Result<ListOk, String> {
+) -> Result<ListOk, TreeError> {
     let root = tree.root()?;
-    let mut walk = Walk { tree, excludes, found: ListOk::default() };
+    let recursion = shard.recursion;
+    let mut walk = Walk { tree, excludes, recursion, found: ListOk::default() };
+    if shard.pattern.is_empty() {
+        walk.emit_named(&AttrPath::default(), &root);
+    }
     walk.list(&AttrPath::default(), &root, &shard.pattern, shard.only.as_deref());
     let mut found = walk.found;
     found.items.sort();
@@ -89,13 +110,14 @@ pub fn list<T: AttrTree>(
 struct Walk<'a, T> {
     tree: &'a mut T,
     excludes: &'a BTreeSet<AttrPath>,
+    recursion: Recursion,
     found: ListOk,
 }
 
 impl<T: AttrTree> Walk<'_, T> {
     fn plan(&mut self, root: &T::Node, pattern: &[Segment], shards: &mut Vec<Shard>) {
         let Some(at) = pattern.iter().position(Segment::is_wildcard) else {
-            shards.push(Shard { pattern: pattern.to_vec(), only: None });
+            shards.push(Shard::whole(pattern.to_vec(), self.recursion));
             return;
         };
         let (prefix, tail) = (&pattern[..at], &pattern[at + 1..]);
@@ -111,12 +133,20 @@ impl<T: AttrTree> Walk<'_, T> {
             };
         }
         let node = inner.as_ref().unwrap_or(root);
+        if !self.recursion.is_strict() && prefix.is_empty() {
+            // The whole tree may be one derivation.
+            if self.kind(&path, node) == Some(NodeKind::Derivation) {
+                shards.push(Shard::whole(Vec::new(), self.recursion));
+                return;
+            }
+        }
         let Some(names) = self.names_under_wildcard(&path, node) else {
             return;
         };
         if tail.is_empty() {
             if !names.is_empty() {
-                shards.push(Shard { pattern: pattern.to_vec(), only: Some(names) });
+                let whole = Shard::whole(pattern.to_vec(), self.recursion);
+                shards.push(Shard { only: Some(names), ..whole });
             }
             return;
         }
@@ -127,7 +157,7 @@ impl<T: AttrTree> Walk<'_, T> {
             let mut pattern = prefix.to_vec();
             pattern.push(Segment::Name(name));
             pattern.extend_from_slice(tail);
-            shards.push(Shard { pattern, only: None });
+            shards.push(Shard::whole(pattern, self.recursion));
         }
     }
 
@@ -181,16 +211,17 @@ impl<T: AttrTree> Walk<'_, T> {
 
     /// A child, forced; `None` if there is none, or after noting its error.
     fn child(&mut self, path: &AttrPath, node: &T::Node, name: &str) -> Option<T::Node> {
+        self.tree.begin(path);
         match self.tree.child(node, name) {
             Ok(child) => child,
-            Err(message) => self.error(path, message),
+            Err(error) => self.error(path, error.message),
         }
     }
 
     fn kind(&mut self, path: &AttrPath, node: &T::Node) -> Option<NodeKind> {
         match self.tree.kind(node) {
             Ok(kind) => Some(kind),
-            Err(message) => self.error(path, message),
+            Err(error) => self.error(path, error.message),
         }
     }
 
@@ -209,9 +240,13 @@ impl<T: AttrTree> Walk<'_, T> {
             let message = "is a derivation, not a set of derivations".to_owned();
             return self.error(path, message);
         }
+        self.names(path, node)
+    }
+
+    fn names(&mut self, path: &AttrPath, node: &T::Node) -> Option<Vec<String>> {
         match self.tree.names(node) {
             Ok(names) => Some(names),
-            Err(message) => self.error(path, message),
+            Err(error) => self.error(path, error.message),
         }
     }
 
@@ -220,35 +255,56 @@ impl<T: AttrTree> Walk<'_, T> {
             None => {}
             Some(NodeKind::Derivation) => self.item(path, node),
             Some(NodeKind::Opaque | NodeKind::Set) => self.not_a_derivation(path, "a set"),
-            Some(NodeKind::Value(words)) => self.not_a_derivation(path, words),
+            Some(NodeKind::Value(value)) => self.not_a_derivation(path, value.words()),
         }
     }
 
     fn emit_child(&mut self, path: &AttrPath, node: &T::Node, star: bool) {
+        let strict = self.recursion.is_strict();
         match self.kind(path, node) {
-            None | Some(NodeKind::Opaque) => {}
+            None => {}
             Some(NodeKind::Derivation) => self.item(path, node),
-            Some(NodeKind::Value(words)) => {
-                if expects_job(path) {
-                    self.not_a_derivation(path, words);
-                }
+            Some(NodeKind::Value(value)) if strict && expects_job(path) => {
+                self.not_a_derivation(path, value.words());
             }
-            Some(NodeKind::Set) => {
-                let names = match self.tree.names(node) {
-                    Ok(names) => names,
-                    Err(message) => return self.error(path, message).unwrap_or_default(),
-                };
-                // `#` does not look into sets; a check that nobody looks into is a check lost.
-                let lost = !star && path.0.first().is_some_and(|root| root == "checks");
-                let words = value_words(&names).or(lost.then_some("a set"));
-                match words.filter(|_| expects_job(path)) {
-                    Some(words) => self.not_a_derivation(path, words),
-                    None if star && !names.is_empty() => {
-                        self.found.deferred.push(Shard::of_set(path, names));
-                    }
-                    None => {}
-                }
+            Some(NodeKind::Value(_)) => {}
+            Some(NodeKind::Opaque) if strict => {}
+            Some(NodeKind::Opaque | NodeKind::Set) => self.enter(path, node, star),
+        }
+    }
+
+    /// A set under a wildcard at the end of a pattern: its children are left for another call, if
+    /// the walk goes on into it.
+    fn enter(&mut self, path: &AttrPath, node: &T::Node, star: bool) {
+        let Some(names) = self.names(path, node) else {
+            return;
+        };
+        if self.recursion.is_strict() && expects_job(path) {
+            // `#` does not look into sets; a check that nobody looks into is a check lost.
+            let lost = !star && path.0.first().is_some_and(|root| root == "checks");
+            if let Some(words) = value_words(&names).or(lost.then_some("a set")) {
+                return self.not_a_derivation(path, words);
             }
+        }
+        if !star || names.is_empty() || !self.goes_into(path, node) {
+            return;
+        }
+        if path.0.len() >= DEPTH_MAX {
+            self.error::<()>(path, format!("depth limit of {DEPTH_MAX} names reached"));
+            return;
+        }
+        self.found.deferred.push(Shard::of_set(path, names, self.recursion));
+    }
+
+    fn goes_into(&mut self, path: &AttrPath, node: &T::Node) -> bool {
+        match self.recursion {
+            Recursion::Pattern | Recursion::WholeTree => return true,
+            Recursion::Marked if expects_namespace(path) => return true,
+            Recursion::Marked | Recursion::Tree => {}
+        }
+        match self.tree.recurses(node) {
+            Ok(marked) => marked,
+            Err(error) => self.error(path, error.message).unwrap_or_default(),
         }
     }
 
@@ -256,7 +312,7 @@ impl<T: AttrTree> Walk<'_, T> {
         if self.excludes.contains(path) {
             return;
         }
-        let result = self.tree.drv_path(node).map_err(bounded);
+        let result = self.tree.job(node).map_err(|error| bounded(error.message));
         self.found.items.push(Item { attr: path.clone(), result });
     }
 

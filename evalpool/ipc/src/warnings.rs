@@ -7,20 +7,23 @@ use crate::message::bounded;
 const BLOCK_STARTS: [&str; 4] = ["warning:", "trace:", "error:", "note:"];
 
 /// The warnings of one request: a block starts at a line with `warning:` and keeps all its lines up
-/// to the next message. Reports about a busy evaluation cache are dropped, repeats told once.
+/// to the next message. Reports about a busy evaluation cache are dropped, repeats told once. Each
+/// block comes with what its first line came with: the attribute that was looked at.
 #[must_use]
-pub fn warning_blocks<S: AsRef<str>>(lines: impl IntoIterator<Item = S>) -> Vec<String> {
-    let mut blocks: Vec<String> = Vec::new();
+pub fn warning_blocks<T, S: AsRef<str>>(
+    lines: impl IntoIterator<Item = (T, S)>,
+) -> Vec<(T, String)> {
+    let mut blocks: Vec<(T, String)> = Vec::new();
     let mut open = false;
-    for line in lines {
+    for (about, line) in lines {
         let line = line.as_ref().trim_end();
         let lower = line.to_ascii_lowercase();
         if lower.contains("warning:") {
-            blocks.push(line.to_owned());
+            blocks.push((about, line.to_owned()));
             open = true;
         } else if BLOCK_STARTS.iter().any(|start| lower.starts_with(start)) {
             open = false;
-        } else if let Some(block) = blocks.last_mut().filter(|_| open) {
+        } else if let Some((_, block)) = blocks.last_mut().filter(|_| open) {
             block.push('\n');
             block.push_str(line);
         }
@@ -29,8 +32,8 @@ pub fn warning_blocks<S: AsRef<str>>(lines: impl IntoIterator<Item = S>) -> Vec<
     let mut seen = BTreeSet::new();
     blocks
         .into_iter()
-        .map(|block| bounded(without_indent(block.trim_end())))
-        .filter(|block| !busy(block) && seen.insert(block.clone()))
+        .map(|(about, block)| (about, bounded(without_indent(block.trim_end()))))
+        .filter(|(_, block)| !busy(block) && seen.insert(block.clone()))
         .collect()
 }
 
@@ -66,10 +69,10 @@ mod tests {
             "tail",
         ];
         assert_eq!(
-            warning_blocks(lines),
+            warning_blocks((0..).zip(lines)),
             [
-                "evaluation warning: first line\nsecond line\n  third line",
-                "evaluation warning: old option",
+                (1, "evaluation warning: first line\nsecond line\n  third line".to_owned()),
+                (6, "evaluation warning: old option".to_owned()),
             ]
         );
     }

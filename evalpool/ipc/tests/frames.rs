@@ -1,15 +1,16 @@
-//! Frames: every message reads back, no bytes make the reader panic, and the bytes of version 1
+//! Frames: every message reads back, no bytes make the reader panic, and the bytes of version 2
 //! stay what they are.
 
 use gradient_domain::pattern::Segment;
 use gradient_domain::{AttrPath, StorePath};
 use gradient_ipc::codec::{EVAL_IPC_VERSION, HEADER_LEN, Message, payload_len, read_payload};
 use gradient_ipc::message::{
-    BuildDone, Failure, Item, List, ListOk, NeedsBuild, Plan, PlanOk, Request, Response, Start,
-    Started, Stats,
+    BuildDone, CacheFile, Expression, Extras, Failure, FetchInput, FetchOk, Fingerprint,
+    FingerprintOk, Item, List, ListOk, NeedsBuild, Plan, PlanOk, Request, Response, Source, Start,
+    Started, Stats, TextExpression,
 };
-use gradient_ipc::shard::Shard;
-use gradient_ipc::tree::AttrError;
+use gradient_ipc::shard::{Recursion, Shard};
+use gradient_ipc::tree::{AttrError, Extra, Job};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -27,8 +28,44 @@ fn any_pattern() -> impl Strategy<Value = Vec<Segment>> + Clone {
 }
 
 fn any_shard() -> impl Strategy<Value = Shard> + Clone {
-    (any_pattern(), proptest::option::of(vec(any::<String>(), 0..4)))
-        .prop_map(|(pattern, only)| Shard { pattern, only })
+    (any_pattern(), proptest::option::of(vec(any::<String>(), 0..4)), any_recursion())
+        .prop_map(|(pattern, only, recursion)| Shard { pattern, only, recursion })
+}
+
+fn any_recursion() -> impl Strategy<Value = Recursion> + Clone {
+    prop_oneof![
+        Just(Recursion::Pattern),
+        Just(Recursion::Marked),
+        Just(Recursion::Tree),
+        Just(Recursion::WholeTree),
+    ]
+}
+
+fn any_cache() -> impl Strategy<Value = CacheFile> + Clone {
+    (any::<String>(), any::<String>())
+        .prop_map(|(path, fingerprint)| CacheFile { path, fingerprint })
+}
+
+fn any_source() -> impl Strategy<Value = Source> + Clone {
+    let text = || any::<String>();
+    let option = proptest::option::of(text());
+    let expression = prop_oneof![
+        text().prop_map(Expression::Flake),
+        (text(), text())
+            .prop_map(|(text, folder)| Expression::Text(TextExpression { text, folder })),
+    ];
+    let extras = (any::<bool>(), option.clone(), any::<bool>())
+        .prop_map(|(meta, apply, constituents)| Extras { meta, apply, constituents });
+    let cache = proptest::option::of(any_cache());
+    (expression, vec(text(), 0..3), option, extras, cache).prop_map(
+        |(expression, fragment, select, extras, cache)| Source {
+            expression,
+            fragment,
+            select,
+            extras,
+            cache,
+        },
+    )
 }
 
 fn any_request() -> impl Strategy<Value = Request> {
@@ -38,10 +75,18 @@ fn any_request() -> impl Strategy<Value = Request> {
             Request::Start(Start { nix_lib_dir, store_uri })
         }),
         Just(Request::Ping),
-        (any::<String>(), vec(any_pattern(), 0..4))
-            .prop_map(|(flake, patterns)| Request::Plan(Plan { flake, patterns })),
-        (any::<String>(), any_shard(), vec(any_path(), 0..3))
-            .prop_map(|(flake, shard, excludes)| Request::List(List { flake, shard, excludes })),
+        (any_source(), vec(any_pattern(), 0..4), any_recursion()).prop_map(
+            |(source, patterns, recursion)| Request::Plan(Plan { source, patterns, recursion })
+        ),
+        (any_source(), any_shard(), vec(any_path(), 0..3))
+            .prop_map(|(source, shard, excludes)| Request::List(List { source, shard, excludes })),
+        (any::<String>(), any::<String>()).prop_map(|(reference, locks)| {
+            Request::Fingerprint(Fingerprint { reference, locks })
+        }),
+        any_cache().prop_map(Request::Checkpoint),
+        (any::<String>(), option.clone()).prop_map(|(locked, git_ssh_command)| {
+            Request::FetchInput(FetchInput { locked, git_ssh_command })
+        }),
         option.prop_map(|error| Request::BuildDone(BuildDone { error })),
         Just(Request::Shutdown),
     ]
@@ -55,7 +100,11 @@ fn store_path() -> StorePath {
 fn any_response() -> impl Strategy<Value = Response> {
     let error =
         (any_path(), any::<String>()).prop_map(|(attr, message)| AttrError { attr, message });
-    let result = prop_oneof![Just(Ok(store_path())), any::<String>().prop_map(Err)];
+    let option = proptest::option::of(any::<String>());
+    let extra = (option.clone(), option.clone(), option.clone())
+        .prop_map(|(meta, applied, constituents)| Extra { meta, applied, constituents });
+    let job = proptest::option::of(extra).prop_map(|extra| Job { drv_path: store_path(), extra });
+    let result = prop_oneof![job.prop_map(Ok), any::<String>().prop_map(Err)];
     let item = (any_path(), result).prop_map(|(attr, result)| Item { attr, result });
     let texts = vec(any::<String>(), 0..3);
     let listed = (vec(item, 0..4), vec(any_shard(), 0..3), texts.clone(), vec(error.clone(), 0..3));
@@ -71,6 +120,9 @@ fn any_response() -> impl Strategy<Value = Response> {
             Response::Stats(Stats { wall_us, alloc_bytes, ..Stats::default() })
         }),
         texts.prop_map(|derived_paths| Response::NeedsBuild(NeedsBuild { derived_paths })),
+        option.prop_map(|fingerprint| Response::FingerprintOk(FingerprintOk { fingerprint })),
+        Just(Response::CheckpointOk),
+        Just(Response::FetchOk(FetchOk { store_path: store_path() })),
         any::<String>().prop_map(|message| Response::Err(Failure { message })),
     ]
 }
@@ -124,15 +176,18 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Whoever changes these bytes raises [`EVAL_IPC_VERSION`] and writes them anew.
 #[test]
-fn the_bytes_of_version_1() {
-    assert_eq!(EVAL_IPC_VERSION, 1);
+fn the_bytes_of_version_2() {
+    assert_eq!(EVAL_IPC_VERSION, 2);
     let pattern = vec![Segment::Name("packages".into()), Segment::Star];
     let list = Request::List(List {
-        flake: "path:/x".into(),
-        shard: Shard { pattern, only: Some(vec!["a".into()]) },
+        source: Source::flake("path:/x"),
+        shard: Shard { pattern, only: Some(vec!["a".into()]), recursion: Recursion::Pattern },
         excludes: vec![AttrPath(vec!["b".into()])],
     });
-    let item = Item { attr: AttrPath(vec!["a".into()]), result: Ok(store_path()) };
+    let item = Item {
+        attr: AttrPath(vec!["a".into()]),
+        result: Ok(Job { drv_path: store_path(), extra: None }),
+    };
     let listed = Response::ListOk(ListOk { items: vec![item], ..ListOk::default() });
     let frames = [
         ("ping", Request::Ping.to_frame()),
@@ -149,5 +204,5 @@ fn the_bytes_of_version_1() {
         .into_iter()
         .map(|(name, frame)| format!("{name} {}\n", hex(&frame.expect("short"))))
         .collect();
-    assert_eq!(written, include_str!("golden/frames-v1.txt"));
+    assert_eq!(written, include_str!("golden/frames-v2.txt"));
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use gradient_domain::pattern::{Pattern, Segment};
 use gradient_ipc::message::{ListOk, PlanOk};
-use gradient_ipc::shard::Shard;
+use gradient_ipc::shard::{Recursion, Shard};
 use gradient_ipc::walker;
 use made_up::{Tree, Value};
 
@@ -59,7 +59,7 @@ fn shard_text(shard: &Shard) -> String {
 
 /// Everything that a pattern finds, deferred sets included, in one process.
 fn found(root: &Value, text: &str) -> (Vec<String>, Vec<String>) {
-    let mut shards = vec![Shard { pattern: segments(text), only: None }];
+    let mut shards = vec![Shard::whole(segments(text), Recursion::Pattern)];
     let (mut items, mut errors) = (Vec::new(), Vec::new());
     while let Some(shard) = shards.pop() {
         let listed = walker::list(&mut Tree::new(root), &shard, &BTreeSet::new()).expect("root");
@@ -178,7 +178,7 @@ fn a_plan_splits_at_the_first_wildcard_and_forces_only_the_way() {
     ];
     for (text, shards, forced) in rows {
         let mut tree = Tree::new(&root);
-        let planned = walker::plan(&mut tree, &[segments(text)]).expect("root");
+        let planned = walker::plan(&mut tree, &[segments(text)], Recursion::Pattern).expect("root");
         let PlanOk { shards: planned, errors } = planned;
         assert_eq!(planned.iter().map(shard_text).collect::<Vec<_>>(), shards, "{text}");
         assert_eq!(errors, [], "{text}");
@@ -191,7 +191,8 @@ fn a_nested_set_is_put_off_and_its_children_stay_unforced() {
     let root = flake();
     let mut tree = Tree::new(&root);
     let only = Some(vec!["hello".to_owned(), "nested".to_owned(), "vanished".to_owned()]);
-    let shard = Shard { pattern: segments("packages.x86_64-linux.*"), only };
+    let shard =
+        Shard { only, ..Shard::whole(segments("packages.x86_64-linux.*"), Recursion::Pattern) };
     let listed: ListOk = walker::list(&mut tree, &shard, &BTreeSet::new()).expect("root");
     assert_eq!(listed.items.len(), 1);
     let deferred: Vec<_> = listed.deferred.iter().map(shard_text).collect();
@@ -210,12 +211,12 @@ fn an_excluded_path_is_left_out_and_not_forced_where_it_needs_not_be() {
         .filter_map(|text| text.parse::<Pattern>().ok()?.exact_path())
         .collect();
     let mut tree = Tree::new(&root);
-    let shard = Shard { pattern: segments("checks.x86_64-linux.#"), only: None };
+    let shard = Shard::whole(segments("checks.x86_64-linux.#"), Recursion::Pattern);
     let listed = walker::list(&mut tree, &shard, &excludes).expect("root");
     assert_eq!(listed.errors.len(), 1);
     assert!(!tree.forced.contains(&"bad".to_owned()));
     // An exclusion is one path: what lies below it stays.
-    let shard = Shard { pattern: segments("packages.x86_64-linux.*"), only: None };
+    let shard = Shard::whole(segments("packages.x86_64-linux.*"), Recursion::Pattern);
     let listed = walker::list(&mut Tree::new(&root), &shard, &excludes).expect("root");
     assert_eq!(listed.deferred.len(), 1);
 }

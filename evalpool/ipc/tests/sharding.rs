@@ -8,7 +8,7 @@ use gradient_domain::AttrPath;
 use gradient_domain::pattern::{Pattern, PatternSet, Segment};
 use gradient_ipc::discovery::{Crash, Discovery, Merge, Work};
 use gradient_ipc::message::ListOk;
-use gradient_ipc::shard::Shard;
+use gradient_ipc::shard::{Recursion, Shard};
 use gradient_ipc::tree::AttrError;
 use gradient_ipc::walker;
 use made_up::{Tree, Value};
@@ -35,11 +35,11 @@ fn take(merge: &mut Merge, outcome: &mut Outcome, found: &ListOk) {
 }
 
 /// Lists every include as one shard, deferred sets likewise: no plan, no batches.
-fn one_process(root: &Value, set: &PatternSet) -> Outcome {
+fn one_process(root: &Value, set: &PatternSet, recursion: Recursion) -> Outcome {
     let excludes: BTreeSet<_> = set.excludes.iter().cloned().collect();
     let mut merge = Merge::new(excludes.clone());
     let mut outcome = Outcome::default();
-    let whole = |pattern: &Pattern| Shard { pattern: pattern.segments.clone(), only: None };
+    let whole = |pattern: &Pattern| Shard::whole(pattern.segments.clone(), recursion);
     let mut shards: Vec<_> = set.includes.iter().map(whole).collect();
     while let Some(shard) = shards.pop() {
         let found = walker::list(&mut Tree::new(root), &shard, &excludes).expect("root");
@@ -50,12 +50,18 @@ fn one_process(root: &Value, set: &PatternSet) -> Outcome {
 }
 
 /// Plans, batches, lists, and lets every `crash_every`-th call crash on its first try.
-fn sharded(root: &Value, set: &PatternSet, pool: usize, crash_every: usize) -> Outcome {
+fn sharded(
+    root: &Value,
+    set: &PatternSet,
+    recursion: Recursion,
+    pool: usize,
+    crash_every: usize,
+) -> Outcome {
     let excludes: BTreeSet<_> = set.excludes.iter().cloned().collect();
     let mut merge = Merge::new(excludes.clone());
     let mut outcome = Outcome::default();
     let includes = set.includes.iter().map(|include| include.segments.clone()).collect();
-    let mut discovery = Discovery::new(pool, includes);
+    let mut discovery = Discovery::new(pool, includes, recursion);
     let crash = Crash { cause: "gone".into(), timed_out: false };
     for n in 1.. {
         let Some(call) = discovery.next_call() else {
@@ -67,7 +73,8 @@ fn sharded(root: &Value, set: &PatternSet, pool: usize, crash_every: usize) -> O
         }
         match &call.work {
             Work::Plan(patterns) => {
-                let planned = walker::plan(&mut Tree::new(root), patterns).expect("root");
+                let planned =
+                    walker::plan(&mut Tree::new(root), patterns, recursion).expect("root");
                 let errors = ListOk { errors: planned.errors, ..ListOk::default() };
                 take(&mut merge, &mut outcome, &errors);
                 discovery.add_shards(planned.shards);
@@ -83,7 +90,8 @@ fn sharded(root: &Value, set: &PatternSet, pool: usize, crash_every: usize) -> O
 }
 
 fn any_name() -> impl Strategy<Value = String> + Clone {
-    let names = ["packages", "checks", "hydraJobs", "x", "a.b", "*", "type", "__functor", "y"];
+    let names =
+        ["packages", "checks", "hydraJobs", "x", "a.b", "*", "type", "recurseForDerivations", "y"];
     proptest::sample::select(names.to_vec()).prop_map(str::to_owned)
 }
 
@@ -102,6 +110,15 @@ fn any_value() -> impl Strategy<Value = Value> {
             1 => set.prop_map(Value::Derivation),
         ]
     })
+}
+
+fn any_recursion() -> impl Strategy<Value = Recursion> {
+    prop_oneof![
+        2 => Just(Recursion::Pattern),
+        1 => Just(Recursion::Marked),
+        1 => Just(Recursion::Tree),
+        1 => Just(Recursion::WholeTree),
+    ]
 }
 
 fn any_root() -> impl Strategy<Value = Value> {
@@ -140,12 +157,13 @@ proptest! {
     fn every_sharding_finds_the_same(
         root in any_root(),
         set in any_set(),
+        recursion in any_recursion(),
         pool in 1usize..9,
         crash_every in 2usize..9,
     ) {
-        let whole = one_process(&root, &set);
-        prop_assert_eq!(&whole, &sharded(&root, &set, pool, usize::MAX));
-        prop_assert_eq!(&whole, &sharded(&root, &set, pool, crash_every));
+        let whole = one_process(&root, &set, recursion);
+        prop_assert_eq!(&whole, &sharded(&root, &set, recursion, pool, usize::MAX));
+        prop_assert_eq!(&whole, &sharded(&root, &set, recursion, pool, crash_every));
     }
 
     #[test]

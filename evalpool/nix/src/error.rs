@@ -9,12 +9,37 @@ pub struct EvalError {
     pub message: String,
     /// Where in the source, `<file>:<line>:<column>`, if Nix says.
     pub position: Option<String>,
+    /// Whether every evaluation of the same locked flake ends so.
+    pub is_repeatable: bool,
 }
 
 impl EvalError {
     pub(crate) fn plain(message: impl Into<String>) -> EvalError {
-        EvalError { message: message.into(), position: None }
+        EvalError { message: message.into(), position: None, is_repeatable: false }
     }
+}
+
+/// C++ types of errors that follow from the flake alone. `InvalidPathError` is no such type: a path
+/// can become valid.
+const REPEATABLE: [&str; 9] = [
+    "EvalError",
+    "AssertionError",
+    "ThrownError",
+    "Abort",
+    "TypeError",
+    "UndefinedVarError",
+    "MissingArgumentError",
+    "InfiniteRecursionError",
+    "RestrictedPathError",
+];
+
+/// Whether an error of this C++ type with this message follows from the flake alone, and neither
+/// from a limit (the depth of calls) nor from the settings about imports from derivations.
+pub(crate) fn is_repeatable(type_name: &str, message: &str) -> bool {
+    let name = type_name.trim().trim_start_matches("nix::");
+    REPEATABLE.contains(&name)
+        && !message.contains("stack overflow")
+        && !message.contains("'allow-import-from-derivation' is disabled")
 }
 
 impl fmt::Display for EvalError {
@@ -71,6 +96,28 @@ mod tests {
     fn colours_go_away() {
         assert_eq!(strip_ansi("\u{1b}[31;1merror:\u{1b}[0m boom\u{1b}[K"), "error: boom");
         assert_eq!(strip_ansi("plain \u{1b}"), "plain ");
+    }
+
+    #[test]
+    fn only_what_follows_from_the_flake_is_repeatable() {
+        let rows = [
+            ("nix::ThrownError", "unfree", true),
+            ("nix::Abort", "evaluation aborted", true),
+            ("nix::EvalError", "attribute 'x' missing", true),
+            ("nix::EvalError", "stack overflow; max-call-depth exceeded", false),
+            (
+                "nix::EvalError",
+                "cannot build 'x' because 'allow-import-from-derivation' is disabled",
+                false,
+            ),
+            ("nix::InvalidPathError", "path is not valid", false),
+            ("nix::Error", "import from derivation failed", false),
+            ("nix::FileTransferError", "unable to download", false),
+            ("", "", false),
+        ];
+        for (name, message, expected) in rows {
+            assert_eq!(is_repeatable(name, message), expected, "{name} {message}");
+        }
     }
 
     #[test]

@@ -4,8 +4,9 @@ use std::ffi::{CStr, CString, c_char, c_uint, c_void};
 use std::ptr;
 
 use gradient_ipc::message::{real_store_dir, with_store_names};
+use gradient_ipc::tree::ValueKind;
 
-use crate::error::{EvalError, last_position, strip_ansi};
+use crate::error::{EvalError, is_repeatable, last_position, strip_ansi};
 use crate::ffi::{self, Context, EvalState, RawValue};
 use crate::library::Nix;
 
@@ -19,6 +20,8 @@ pub struct Evaluator {
     state: *mut EvalState,
     /// Where a private store keeps its paths, so that errors can show their common names.
     real_store_dir: Option<String>,
+    /// What store paths begin with.
+    store_dir: String,
 }
 
 impl Evaluator {
@@ -41,6 +44,7 @@ impl Evaluator {
             second,
             state: ptr::null_mut(),
             real_store_dir: real_store_dir(store_uri),
+            store_dir: String::new(),
         };
         // SAFETY: the context is valid, here and in all calls of this function.
         evaluator.check(unsafe { (api.nix_libexpr_init)(context) })?;
@@ -61,6 +65,12 @@ impl Evaluator {
         evaluator.check(unsafe {
             (api.nix_store_get_version)(context, store, push_bytes, (&raw mut version).cast())
         })?;
+        let mut store_dir: Vec<u8> = Vec::new();
+        // SAFETY: as above.
+        evaluator.check(unsafe {
+            (api.nix_store_get_storedir)(context, store, push_bytes, (&raw mut store_dir).cast())
+        })?;
+        evaluator.store_dir = String::from_utf8_lossy(&store_dir).into_owned();
         // SAFETY: the store is valid and never freed.
         let builder = unsafe { (api.nix_eval_state_builder_new)(context, store) };
         let builder = evaluator.non_null(builder)?;
@@ -82,35 +92,57 @@ impl Evaluator {
         self.nix
     }
 
+    /// What store paths begin with, such as `/nix/store`.
+    #[must_use]
+    pub fn store_dir(&self) -> &str {
+        &self.store_dir
+    }
+
     /// The outputs of a locked flake.
     ///
     /// # Errors
     /// If the flake cannot be fetched, parsed or evaluated.
     pub fn flake_outputs(&'static self, reference: &str) -> Result<Value, EvalError> {
-        let quoted = reference.replace('\\', "\\\\").replace('"', "\\\"").replace("${", "\\${");
-        self.evaluate(&format!("(builtins.getFlake \"{quoted}\").outputs"))
+        self.evaluate(&format!("(builtins.getFlake {}).outputs", quoted(reference)), "/")
     }
 
-    /// Evaluates an expression.
+    /// Brings a locked input, as JSON of a lock file, into the store and gives its path.
+    ///
+    /// # Errors
+    /// If the input is not locked, cannot be fetched, or has another hash.
+    pub fn fetch_tree(&'static self, locked: &str) -> Result<Value, EvalError> {
+        let input = format!("builtins.fromJSON {}", quoted(locked));
+        // Where the flake lies within the input is no matter of the input.
+        self.evaluate(
+            &format!("(builtins.fetchTree (removeAttrs ({input}) [ \"dir\" ])).outPath"),
+            "/",
+        )
+    }
+
+    /// Evaluates an expression. Relative paths in it start from `folder`.
     ///
     /// # Errors
     /// Whatever Nix says.
-    pub fn evaluate(&'static self, expression: &str) -> Result<Value, EvalError> {
-        let expression = c_string(expression)?;
-        // SAFETY: context and state are valid.
-        let raw = unsafe { (self.nix.api.nix_alloc_value)(self.context, self.state) };
-        let value = Value { evaluator: self, raw: self.non_null(raw)? };
+    pub fn evaluate(&'static self, expression: &str, folder: &str) -> Result<Value, EvalError> {
+        let (expression, folder) = (c_string(expression)?, c_string(folder)?);
+        let value = self.new_value()?;
         // SAFETY: all pointers are valid, both strings null-terminated.
         self.check(unsafe {
             (self.nix.api.nix_expr_eval_from_string)(
                 self.context,
                 self.state,
                 expression.as_ptr(),
-                c"/".as_ptr(),
+                folder.as_ptr(),
                 value.raw,
             )
         })?;
         Ok(value)
+    }
+
+    fn new_value(&'static self) -> Result<Value, EvalError> {
+        // SAFETY: context and state are valid.
+        let raw = unsafe { (self.nix.api.nix_alloc_value)(self.context, self.state) };
+        Ok(Value { evaluator: self, raw: self.non_null(raw)? })
     }
 
     fn check(&self, code: ffi::Err) -> Result<(), EvalError> {
@@ -157,14 +189,27 @@ impl Evaluator {
                 );
             }
         }
+        let mut type_name: Vec<u8> = Vec::new();
+        if code == ffi::ERR_NIX {
+            // SAFETY: as above.
+            unsafe {
+                (api.nix_err_name)(
+                    self.second,
+                    self.context,
+                    push_bytes,
+                    (&raw mut type_name).cast(),
+                );
+            }
+        }
         let message = self.shown(&message);
+        let is_repeatable = is_repeatable(&String::from_utf8_lossy(&type_name), &full);
         let position = last_position(&full);
         match message.trim() {
             "" if full.trim().is_empty() => {
                 EvalError::plain(format!("Nix failed with code {code}"))
             }
-            "" => EvalError { message: full.trim().to_owned(), position: None },
-            text => EvalError { message: text.to_owned(), position },
+            "" => EvalError::plain(full.trim()),
+            text => EvalError { message: text.to_owned(), position, is_repeatable },
         }
     }
 }
@@ -189,11 +234,42 @@ impl Value {
         self.type_code() == ffi::TYPE_ATTRS
     }
 
-    /// Words for the type, such as `a function`.
+    /// What the value is if it is no set.
     #[must_use]
-    pub fn type_words(&self) -> &'static str {
-        let code = usize::try_from(self.type_code()).unwrap_or(usize::MAX);
-        ffi::TYPE_WORDS.get(code).copied().unwrap_or("a value of unknown type")
+    pub fn value_kind(&self) -> ValueKind {
+        let code = self.type_code();
+        let known =
+            ValueKind::ALL.into_iter().find(|kind| ffi::ValueType::from(*kind as u8) == code);
+        known.unwrap_or(ValueKind::Other)
+    }
+
+    /// A Boolean; `None` for other types.
+    #[must_use]
+    pub fn boolean(&self) -> Option<bool> {
+        let evaluator = self.evaluator;
+        // SAFETY: the value is a Boolean.
+        (self.type_code() == ffi::TYPE_BOOL)
+            .then(|| unsafe { (evaluator.nix.api.nix_get_bool)(evaluator.context, self.raw) })
+    }
+
+    /// The result of this function for an argument, forced.
+    ///
+    /// # Errors
+    /// If the function throws, or the value is none.
+    pub fn call(&self, argument: &Value) -> Result<Value, EvalError> {
+        let evaluator = self.evaluator;
+        let result = evaluator.new_value()?;
+        // SAFETY: all pointers are valid.
+        evaluator.check(unsafe {
+            (evaluator.nix.api.nix_value_call)(
+                evaluator.context,
+                evaluator.state,
+                self.raw,
+                argument.raw,
+                result.raw,
+            )
+        })?;
+        Ok(result)
     }
 
     /// The text of a string; `None` for other types.
@@ -314,6 +390,12 @@ impl Drop for Value {
         // just being read stays.
         unsafe { (self.evaluator.nix.api.nix_value_decref)(self.evaluator.second, self.raw) };
     }
+}
+
+/// A text as a string of the Nix language.
+fn quoted(text: &str) -> String {
+    let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace("${", "\\${");
+    format!("\"{escaped}\"")
 }
 
 fn c_string(text: &str) -> Result<CString, EvalError> {

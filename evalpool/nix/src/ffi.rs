@@ -11,6 +11,10 @@ use libloading::os::unix::Library;
 
 use crate::library::LoadError;
 
+/// First and last minor version of Nix 2 whose prototypes are known.
+pub(crate) const MINOR_FIRST: u32 = 26;
+pub(crate) const MINOR_LAST: u32 = 36;
+
 /// `nix_c_context`: where a call leaves its error.
 pub(crate) enum Context {}
 /// `Store`.
@@ -38,41 +42,51 @@ pub(crate) const ERR_KEY: Err = -3;
 /// An error of Nix, with a message of its own.
 pub(crate) const ERR_NIX: Err = -4;
 
+pub(crate) const TYPE_BOOL: ValueType = 3;
 pub(crate) const TYPE_STRING: ValueType = 4;
 pub(crate) const TYPE_ATTRS: ValueType = 7;
 
-/// Words for a value's type, by type code.
-pub(crate) const TYPE_WORDS: [&str; 12] = [
-    "an unevaluated value",
-    "an integer",
-    "a float",
-    "a Boolean",
-    "a string",
-    "a path",
-    "null",
-    "a set",
-    "a list",
-    "a function",
-    "an external value",
-    "a failed value",
-];
+/// A function of the table: its name, and the minor versions of Nix 2 that have it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Function {
+    pub(crate) name: &'static str,
+    /// First minor version with it.
+    pub(crate) first: u32,
+    /// Last minor version with it.
+    pub(crate) last: u32,
+}
+
+impl Function {
+    pub(crate) fn is_in(self, minor: u32) -> bool {
+        (self.first..=self.last).contains(&minor)
+    }
+}
 
 macro_rules! api {
     (
         required { $($name:ident : fn($($arg:ty),*) $(-> $ret:ty)?;)* }
-        optional { $($opt:ident : fn($($oarg:ty),*) $(-> $oret:ty)?;)* }
+        optional { $($opt:ident [$first:literal, $last:literal] : fn($($oarg:ty),*) $(-> $oret:ty)?;)* }
+        collector { $($gc:ident : fn() -> usize;)* }
     ) => {
         /// The table of functions, named as in the headers.
         #[expect(non_snake_case, reason = "names of the headers")]
         pub(crate) struct Api {
             $(pub(crate) $name: unsafe extern "C" fn($($arg),*) $(-> $ret)?,)*
             $(pub(crate) $opt: Option<unsafe extern "C" fn($($oarg),*) $(-> $oret)?>,)*
+            $(pub(crate) $gc: Option<unsafe extern "C" fn() -> usize>,)*
         }
 
         impl Api {
-            /// Names of the functions that must be there.
+            /// Every function of Nix's headers, with the versions that have it.
             #[cfg(test)]
-            pub(crate) const REQUIRED: &[&str] = &[$(stringify!($name)),*];
+            pub(crate) const FUNCTIONS: &[Function] = &[
+                $(Function {
+                    name: stringify!($name),
+                    first: MINOR_FIRST,
+                    last: MINOR_LAST,
+                },)*
+                $(Function { name: stringify!($opt), first: $first, last: $last },)*
+            ];
 
             /// # Safety
             /// The libraries must be Nix's C libraries of a supported version.
@@ -87,7 +101,23 @@ macro_rules! api {
                         // SAFETY: as above.
                         unsafe { find(libraries, stringify!($opt)) }
                     },)*
+                    $($gc: {
+                        // SAFETY: as above, of the collector's headers.
+                        unsafe { find(libraries, stringify!($gc)) }
+                    },)*
                 })
+            }
+
+            /// The functions that this version should have and that were not found.
+            pub(crate) fn missing_optional(&self, minor: u32) -> Vec<&'static str> {
+                let mut missing = Vec::new();
+                $(
+                    let function = Function { name: stringify!($opt), first: $first, last: $last };
+                    if function.is_in(minor) && self.$opt.is_none() {
+                        missing.push(function.name);
+                    }
+                )*
+                missing
             }
         }
     };
@@ -109,9 +139,13 @@ api! {
         nix_err_code: fn(*const Context) -> Err;
         nix_err_msg: fn(*mut Context, *const Context, *mut c_uint) -> *const c_char;
         nix_err_info_msg: fn(*mut Context, *const Context, StringCallback, *mut c_void) -> Err;
+        nix_err_name: fn(*mut Context, *const Context, StringCallback, *mut c_void) -> Err;
         nix_libexpr_init: fn(*mut Context) -> Err;
         nix_store_open: fn(*mut Context, *const c_char, *mut *mut *const c_char) -> *mut Store;
         nix_store_get_version: fn(*mut Context, *mut Store, StringCallback, *mut c_void) -> Err;
+        nix_store_get_storedir: fn(
+            *mut Context, *mut Store, StringCallback, *mut c_void
+        ) -> Err;
         nix_eval_state_builder_new: fn(*mut Context, *mut Store) -> *mut Builder;
         nix_eval_state_builder_load: fn(*mut Context, *mut Builder) -> Err;
         nix_eval_state_build: fn(*mut Context, *mut Builder) -> *mut EvalState;
@@ -122,6 +156,10 @@ api! {
         nix_expr_eval_from_string: fn(
             *mut Context, *mut EvalState, *const c_char, *const c_char, *mut RawValue
         ) -> Err;
+        nix_value_call: fn(
+            *mut Context, *mut EvalState, *mut RawValue, *mut RawValue, *mut RawValue
+        ) -> Err;
+        nix_get_bool: fn(*mut Context, *const RawValue) -> bool;
         nix_get_type: fn(*mut Context, *const RawValue) -> ValueType;
         nix_get_string: fn(*mut Context, *const RawValue, StringCallback, *mut c_void) -> Err;
         nix_get_attrs_size: fn(*mut Context, *const RawValue) -> c_uint;
@@ -136,10 +174,12 @@ api! {
         ) -> *mut RawValue;
     }
     optional {
-        nix_flake_init_global: fn(*mut Context, *mut FlakeSettings) -> Err;
-        nix_flake_settings_add_to_eval_state_builder: fn(
+        nix_flake_init_global [26, 27] : fn(*mut Context, *mut FlakeSettings) -> Err;
+        nix_flake_settings_add_to_eval_state_builder [28, 36] : fn(
             *mut Context, *mut FlakeSettings, *mut Builder
         ) -> Err;
+    }
+    collector {
         GC_get_heap_size: fn() -> usize;
         GC_get_total_bytes: fn() -> usize;
         GC_get_full_gc_total_time: fn() -> usize;

@@ -12,6 +12,7 @@ mod process;
 mod stats;
 pub mod subprocess;
 mod tree;
+mod wire;
 
 pub use error::EvalError;
 pub use evaluator::Evaluator;

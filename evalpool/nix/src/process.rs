@@ -54,13 +54,32 @@ pub(crate) fn exit(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// CPU time of the calling thread, in microseconds.
-pub(crate) fn thread_cpu_us() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: fills the structure that it is given.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    let micros = time.tv_sec.saturating_mul(1_000_000).saturating_add(time.tv_nsec / 1_000);
-    u64::try_from(micros).unwrap_or(0)
+/// The CPU clock of one thread, readable from every thread while that one lives.
+pub(crate) struct ThreadClock(libc::clockid_t);
+
+impl ThreadClock {
+    pub(crate) fn of_this_thread() -> ThreadClock {
+        let mut clock = libc::CLOCK_THREAD_CPUTIME_ID;
+        // SAFETY: names the clock of the calling thread; fills the number that it is given.
+        unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &raw mut clock) };
+        ThreadClock(clock)
+    }
+
+    /// CPU time so far, in microseconds; 0 if the thread is gone.
+    pub(crate) fn read_us(&self) -> u64 {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: fills the structure that it is given.
+        unsafe { libc::clock_gettime(self.0, &raw mut time) };
+        let micros = time.tv_sec.saturating_mul(1_000_000).saturating_add(time.tv_nsec / 1_000);
+        u64::try_from(micros).unwrap_or(0)
+    }
+}
+
+/// Tells git, which Nix starts, how to reach a private repository. Called before anything else of
+/// Nix runs in this process, which evaluates nothing afterwards.
+pub(crate) fn set_git_ssh_command(command: &str) {
+    // SAFETY: the only other thread of this process, the ticker, reads no environment.
+    unsafe { std::env::set_var("GIT_SSH_COMMAND", command) };
 }
 
 /// Highest resident memory of this process, in bytes.

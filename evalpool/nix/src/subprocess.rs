@@ -2,23 +2,30 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::Write;
 use std::path::Path;
 use std::thread;
 
+use gradient_domain::StorePath;
 use gradient_ipc::codec::{self, EVAL_IPC_VERSION, Message};
-use gradient_ipc::message::bounded;
-use gradient_ipc::message::{Failure, List, Plan, Request, Response, STDERR_MARK, Start, Started};
+use gradient_ipc::fingerprint::{NixIdentity, fingerprint};
+use gradient_ipc::message::{
+    CacheFile, Failure, FetchInput, FetchOk, Fingerprint, FingerprintOk, List, Plan, Request,
+    Response, Source, Start, Started, bounded,
+};
+use gradient_ipc::tree::TreeError;
 use gradient_ipc::walker;
 
 use crate::evaluator::Evaluator;
 use crate::library::Nix;
 use crate::process;
 use crate::stats::Meter;
-use crate::tree::FlakeTree;
+use crate::tree::SourceTree;
+use crate::wire::Wire;
 
 /// Deep recursion in Nix code is recursion on the stack. This is address space, not memory.
 const STACK_SIZE: usize = 256 * 1024 * 1024;
+/// Stack of the thread that tells statistics.
+const TICKER_STACK_SIZE: usize = 256 * 1024;
 
 /// Exit codes: the parent stopped talking, the pipes failed, the evaluator thread panicked.
 const EXIT_DONE: i32 = 0;
@@ -29,10 +36,16 @@ const EXIT_PANIC: i32 = 101;
 pub fn run() -> ! {
     process::subordinate();
     let Ok((input, output)) = process::take_over_stdio() else { process::exit(EXIT_PIPES) };
+    let wire = Wire::new(output);
+    let ticker = wire.clone();
+    let ticking = thread::Builder::new().name("ticker".to_owned()).stack_size(TICKER_STACK_SIZE);
+    if ticking.spawn(move || ticker.tick()).is_err() {
+        process::exit(EXIT_PIPES);
+    }
     let evaluator = thread::Builder::new()
         .name("evaluator".to_owned())
         .stack_size(STACK_SIZE)
-        .spawn(move || Child { input, output, requests: 0, state: State::Fresh }.serve());
+        .spawn(move || Child { input, wire, state: State::Fresh }.serve());
     match evaluator.map(thread::JoinHandle::join) {
         Ok(Ok(code)) => process::exit(code),
         Ok(Err(_panic)) => process::exit(EXIT_PANIC),
@@ -46,21 +59,22 @@ enum State {
     Fresh,
     /// Nix could not be loaded, for this reason.
     Broken(String),
-    /// Ready, with the flake of the last request kept open.
-    Ready { evaluator: &'static Evaluator, warm: Option<(String, FlakeTree)> },
+    /// Ready, with the tree of the last request kept open.
+    Ready { evaluator: &'static Evaluator, warm: Option<(Source, SourceTree)> },
+    /// Ready to fetch, and for nothing else: the environment names somebody's key.
+    Fetching { evaluator: &'static Evaluator },
 }
 
 struct Child {
     input: File,
-    output: File,
-    requests: u64,
+    wire: Wire,
     state: State,
 }
 
 impl Child {
     /// Answers requests until the parent is done. Gives the exit code.
     fn serve(mut self) -> i32 {
-        if self.output.write_all(&[EVAL_IPC_VERSION]).is_err() {
+        if self.wire.greet(EVAL_IPC_VERSION).is_err() {
             return EXIT_PIPES;
         }
         loop {
@@ -69,19 +83,19 @@ impl Child {
                 Ok(None) => return EXIT_DONE,
                 Err(_) => return EXIT_PIPES,
             };
-            self.requests += 1;
-            let meter = Meter::start(self.nix());
+            self.wire.begin(Meter::start(self.nix()));
             let response = match Request::from_payload(&payload) {
                 Ok(Request::Shutdown) => return EXIT_DONE,
                 // Nothing waits for a build here; a late answer is no reason to fail.
                 Ok(Request::BuildDone(_)) => {
                     eprintln!("answer to an import that nothing waits for, ignored");
+                    self.wire.forget();
                     continue;
                 }
-                Ok(request) => self.answer(request),
+                Ok(request) => self.answer(request).unwrap_or_else(|error| failure(error.message)),
                 Err(error) => failure(format!("malformed request: {error}")),
             };
-            if self.send(&response, &meter).is_err() {
+            if self.wire.answer(&response).is_err() {
                 return EXIT_PIPES;
             }
         }
@@ -89,51 +103,39 @@ impl Child {
 
     fn nix(&self) -> Option<&'static Nix> {
         match &self.state {
-            State::Ready { evaluator, .. } => Some(evaluator.nix()),
+            State::Ready { evaluator, .. } | State::Fetching { evaluator } => Some(evaluator.nix()),
             State::Fresh | State::Broken(_) => None,
         }
     }
 
-    /// Ends the request on standard error, then writes statistics and the response.
-    fn send(&mut self, response: &Response, meter: &Meter) -> Result<(), codec::FrameError> {
-        let mark = format!("\n{STDERR_MARK}{}\n", self.requests);
-        std::io::stderr().write_all(mark.as_bytes())?;
-        if matches!(response, Response::PlanOk(_) | Response::ListOk(_)) {
-            let stats = Response::Stats(meter.read(self.nix()));
-            codec::write_message(&mut self.output, &stats)?;
-        }
-        match codec::write_message(&mut self.output, response) {
-            Err(error @ codec::FrameError::TooLong { .. }) => {
-                codec::write_message(&mut self.output, &failure(error.to_string()))
-            }
-            done => done,
-        }
-    }
-
-    fn answer(&mut self, request: Request) -> Response {
-        match request {
+    fn answer(&mut self, request: Request) -> Result<Response, TreeError> {
+        Ok(match request {
             Request::Start(start) => self.start(&start),
             Request::Ping => Response::Pong,
-            Request::Plan(Plan { flake, patterns }) => {
-                match self.tree(&flake).and_then(|tree| walker::plan(tree, &patterns)) {
-                    Ok(planned) => Response::PlanOk(planned),
-                    Err(message) => failure(message),
-                }
+            Request::Plan(Plan { source, patterns, recursion }) => {
+                Response::PlanOk(walker::plan(self.tree(source)?, &patterns, recursion)?)
             }
-            Request::List(List { flake, shard, excludes }) => {
+            Request::List(List { source, shard, excludes }) => {
                 let excludes: BTreeSet<_> = excludes.into_iter().collect();
-                match self.tree(&flake).and_then(|tree| walker::list(tree, &shard, &excludes)) {
-                    Ok(listed) => Response::ListOk(listed),
-                    Err(message) => failure(message),
-                }
+                Response::ListOk(walker::list(self.tree(source)?, &shard, &excludes)?)
+            }
+            Request::Fingerprint(of) => {
+                Response::FingerprintOk(FingerprintOk { fingerprint: self.fingerprint(&of)? })
+            }
+            Request::Checkpoint(cache) => self.checkpoint(&cache)?,
+            Request::FetchInput(input) => {
+                Response::FetchOk(FetchOk { store_path: self.fetch(&input)? })
             }
             Request::BuildDone(_) | Request::Shutdown => failure("not a question".to_owned()),
-        }
+        })
     }
 
     fn start(&mut self, start: &Start) -> Response {
-        if let State::Ready { .. } = self.state {
-            return failure("evaluator already initialized".to_owned());
+        match self.state {
+            State::Fresh | State::Broken(_) => {}
+            State::Ready { .. } | State::Fetching { .. } => {
+                return failure("evaluator already initialized".to_owned());
+            }
         }
         let opened = Nix::load(start.nix_lib_dir.as_deref().map(Path::new))
             .map_err(|error| error.to_string())
@@ -153,27 +155,51 @@ impl Child {
         }
     }
 
-    /// The tree of this flake: the one still open, or a new one in its place.
-    fn tree(&mut self, flake: &str) -> Result<&mut FlakeTree, String> {
-        match &mut self.state {
-            State::Fresh => Err("evaluator not initialized".to_owned()),
-            State::Broken(reason) => Err(format!("evaluator not initialized: {reason}")),
-            State::Ready { evaluator, warm } => {
-                if warm.as_ref().is_none_or(|(open, _)| open != flake) {
-                    *warm = None;
-                    let outputs = evaluator.flake_outputs(flake).map_err(|e| e.to_string())?;
-                    if !outputs.is_set() {
-                        let words = outputs.type_words();
-                        return Err(format!("the outputs of the flake are {words}, not a set"));
-                    }
-                    *warm = Some((flake.to_owned(), FlakeTree { outputs }));
-                }
-                match warm {
-                    Some((_, tree)) => Ok(tree),
-                    None => Err("evaluator not initialized".to_owned()),
-                }
-            }
+    fn evaluator(&self) -> Result<&'static Evaluator, TreeError> {
+        let not = |reason: &str| TreeError::passing(format!("evaluator not initialized{reason}"));
+        match &self.state {
+            State::Fresh => Err(not("")),
+            State::Broken(reason) => Err(not(&format!(": {reason}"))),
+            State::Ready { evaluator, .. } | State::Fetching { evaluator } => Ok(evaluator),
         }
+    }
+
+    /// The tree of this source: the one still open, or a new one in its place.
+    fn tree(&mut self, source: Source) -> Result<&mut SourceTree, TreeError> {
+        let opened = self.evaluator()?;
+        let State::Ready { warm, .. } = &mut self.state else {
+            return Err(TreeError::passing("this evaluator only fetches"));
+        };
+        if warm.as_ref().is_none_or(|(open, _)| *open != source) {
+            *warm = None;
+            let tree = SourceTree::open(opened, &source)?;
+            *warm = Some((source, tree));
+        }
+        match warm {
+            Some((_, tree)) => Ok(tree),
+            None => Err(TreeError::passing("evaluator not initialized")),
+        }
+    }
+
+    fn fingerprint(&self, of: &Fingerprint) -> Result<Option<String>, TreeError> {
+        let evaluator = self.evaluator()?;
+        let (version, store_dir) = (evaluator.nix().version(), evaluator.store_dir());
+        Ok(fingerprint(&of.reference, &of.locks, NixIdentity { version, store_dir }))
+    }
+
+    fn checkpoint(&mut self, _cache: &CacheFile) -> Result<Response, TreeError> {
+        Ok(Response::CheckpointOk)
+    }
+
+    fn fetch(&mut self, input: &FetchInput) -> Result<StorePath, TreeError> {
+        let evaluator = self.evaluator()?;
+        if let Some(command) = &input.git_ssh_command {
+            process::set_git_ssh_command(command);
+            self.state = State::Fetching { evaluator };
+        }
+        let path = evaluator.fetch_tree(&input.locked)?.string()?;
+        let path = path.ok_or_else(|| TreeError::passing("the input has no path"))?;
+        path.parse().map_err(|error| TreeError::passing(format!("the input's path: {error}")))
     }
 }
 

@@ -1,33 +1,78 @@
-//! A flake's outputs as the tree that the walk sees.
+//! What a request is about as the tree that the walk sees.
 
-use gradient_domain::StorePath;
-use gradient_ipc::tree::{AttrTree, NodeKind};
+use std::io::Write;
+
+use gradient_domain::{AttrPath, StorePath};
+use gradient_ipc::message::{Expression, Extras, STDERR_ATTR, Source, TextExpression};
+use gradient_ipc::tree::{AttrTree, Job, NodeKind, TreeError};
 
 use crate::error::EvalError;
-use crate::evaluator::Value;
+use crate::evaluator::{Evaluator, Value};
 
-/// The outputs of one flake.
-pub(crate) struct FlakeTree {
-    /// The forced set of outputs.
-    pub(crate) outputs: Value,
+/// Calls a function whose arguments all have defaults, as `nix-build` does.
+const AUTO_CALL: &str = "value: if builtins.isFunction value
+  && builtins.all (given: given) (builtins.attrValues (builtins.functionArgs value))
+  then value { } else value";
+
+/// A forced value and what to tell of the derivations in it.
+pub(crate) struct SourceTree {
+    root: Value,
 }
 
-fn text(error: EvalError) -> String {
-    error.to_string()
+impl SourceTree {
+    /// Opens a source: evaluates down to the root of its tree.
+    pub(crate) fn open(
+        evaluator: &'static Evaluator,
+        source: &Source,
+    ) -> Result<SourceTree, TreeError> {
+        let mut root = match &source.expression {
+            Expression::Flake(reference) => {
+                let outputs = evaluator.flake_outputs(reference)?;
+                if !outputs.is_set() {
+                    let words = outputs.value_kind().words();
+                    let message = format!("the outputs of the flake are {words}, not a set");
+                    return Err(TreeError::repeatable(message));
+                }
+                outputs
+            }
+            Expression::Text(TextExpression { text, folder }) => {
+                let value = evaluator.evaluate(text, folder)?;
+                evaluator.evaluate(AUTO_CALL, "/")?.call(&value)?
+            }
+        };
+        let mut path = AttrPath::default();
+        for name in &source.fragment {
+            path = path.child(name);
+            let missing = || TreeError::repeatable(format!("attribute '{path}' is not there"));
+            root = root.attribute(name)?.ok_or_else(missing)?;
+        }
+        if let Some(select) = &source.select {
+            root = evaluator.evaluate(select, "/")?.call(&root)?;
+        }
+        if source.extras != Extras::default() {
+            return Err(TreeError::passing("extras are not known to this evaluator"));
+        }
+        Ok(SourceTree { root })
+    }
 }
 
-impl AttrTree for FlakeTree {
+impl AttrTree for SourceTree {
     type Node = Value;
 
-    fn root(&mut self) -> Result<Value, String> {
-        Ok(self.outputs.clone())
+    fn root(&mut self) -> Result<Value, TreeError> {
+        Ok(self.root.clone())
     }
 
-    fn kind(&mut self, node: &Value) -> Result<NodeKind, String> {
+    fn begin(&mut self, path: &AttrPath) {
+        // What cannot be told is not worth failing for.
+        let _ = std::io::stderr().write_all(format!("{STDERR_ATTR}{path}\n").as_bytes());
+    }
+
+    fn kind(&mut self, node: &Value) -> Result<NodeKind, TreeError> {
         if !node.is_set() {
-            return Ok(NodeKind::Value(node.type_words()));
+            return Ok(NodeKind::Value(node.value_kind()));
         }
-        let kind = match node.attribute("type").map_err(text)? {
+        let kind = match node.attribute("type")? {
             Some(kind) => kind.string().unwrap_or_default(),
             None if node.has("_type") => return Ok(NodeKind::Opaque),
             None => return Ok(NodeKind::Set),
@@ -38,26 +83,45 @@ impl AttrTree for FlakeTree {
         })
     }
 
-    fn names(&mut self, node: &Value) -> Result<Vec<String>, String> {
-        node.names().map_err(text)
+    fn names(&mut self, node: &Value) -> Result<Vec<String>, TreeError> {
+        Ok(node.names()?)
     }
 
-    fn child(&mut self, node: &Value, name: &str) -> Result<Option<Value>, String> {
-        node.attribute(name).map_err(text)
+    fn child(&mut self, node: &Value, name: &str) -> Result<Option<Value>, TreeError> {
+        Ok(node.attribute(name)?)
     }
 
-    fn drv_path(&mut self, node: &Value) -> Result<StorePath, String> {
-        let Some(value) = node.attribute("drvPath").map_err(text)? else {
-            return Err("not a derivation (a set of type derivation without drvPath)".to_owned());
+    fn recurses(&mut self, node: &Value) -> Result<bool, TreeError> {
+        let Some(marked) = node.attribute("recurseForDerivations")? else {
+            return Ok(false);
         };
-        let Some(path) = value.string().map_err(text)? else {
-            return Err(format!("not a derivation (drvPath is {})", value.type_words()));
-        };
-        let parsed: StorePath =
-            path.parse().map_err(|error| format!("not a derivation (drvPath: {error})"))?;
-        if !parsed.is_derivation() {
-            return Err(format!("not a derivation (drvPath '{path}' does not end in .drv)"));
-        }
-        Ok(parsed)
+        let words = marked.value_kind().words();
+        let wrong = || TreeError::repeatable(format!("recurseForDerivations is {words}"));
+        marked.boolean().ok_or_else(wrong)
+    }
+
+    fn job(&mut self, node: &Value) -> Result<Job, TreeError> {
+        drv_path(node).map(|drv_path| Job { drv_path, extra: None })
+    }
+}
+
+fn drv_path(node: &Value) -> Result<StorePath, TreeError> {
+    let none = |why: String| TreeError::repeatable(format!("not a derivation ({why})"));
+    let Some(value) = node.attribute("drvPath")? else {
+        return Err(none("a set of type derivation without drvPath".to_owned()));
+    };
+    let Some(path) = value.string()? else {
+        return Err(none(format!("drvPath is {}", value.value_kind().words())));
+    };
+    let parsed: StorePath = path.parse().map_err(|error| none(format!("drvPath: {error}")))?;
+    match parsed.is_derivation() {
+        true => Ok(parsed),
+        false => Err(none(format!("drvPath '{path}' does not end in .drv"))),
+    }
+}
+
+impl From<EvalError> for TreeError {
+    fn from(error: EvalError) -> TreeError {
+        TreeError { message: error.to_string(), is_repeatable: error.is_repeatable }
     }
 }

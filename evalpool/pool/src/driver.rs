@@ -6,9 +6,9 @@ use std::path::Path;
 
 use gradient_domain::AttrPath;
 use gradient_domain::pattern::{ParsePatternError, Pattern, PatternSet};
-use gradient_ipc::message::{Failure, List, ListOk, Plan, PlanOk, Request, Response};
-use gradient_ipc::shard::Shard;
-use gradient_ipc::tree::AttrError;
+use gradient_ipc::message::{Failure, List, ListOk, Plan, PlanOk, Request, Response, Source};
+use gradient_ipc::shard::{Recursion, Shard};
+use gradient_ipc::tree::{AttrError, Job};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -123,7 +123,8 @@ pub async fn run_lines(
         };
         match transport.call(&request, limit).await {
             Ok(answer) => {
-                writeln!(output, "{}", response_line(answer.response, answer.warnings))?;
+                let warnings = answer.warnings.into_iter().map(|warning| warning.text).collect();
+                writeln!(output, "{}", response_line(answer.response, warnings))?;
                 child = Some(transport);
             }
             Err(crash) => writeln!(output, "{}", failure(&crash.cause))?,
@@ -143,7 +144,11 @@ fn request_of(line: Line) -> Result<Option<Request>, String> {
             without_overrides(&input_overrides)?;
             let set = PatternSet::from_texts(wildcards).map_err(text)?;
             let patterns = set.includes.into_iter().map(|include| include.segments).collect();
-            Ok(Some(Request::Plan(Plan { flake: repository, patterns })))
+            Ok(Some(Request::Plan(Plan {
+                source: Source::flake(repository),
+                patterns,
+                recursion: Recursion::Pattern,
+            })))
         }
         Line::List { repository, wildcards, only, input_overrides } => {
             without_overrides(&input_overrides)?;
@@ -152,8 +157,9 @@ fn request_of(line: Line) -> Result<Option<Request>, String> {
             let [include] = includes.as_slice() else {
                 return Err("a list needs exactly one pattern that is not an exclusion".to_owned());
             };
-            let shard = Shard { pattern: include.segments.clone(), only };
-            Ok(Some(Request::List(List { flake: repository, shard, excludes })))
+            let shard =
+                Shard { only, ..Shard::whole(include.segments.clone(), Recursion::Pattern) };
+            Ok(Some(Request::List(List { source: Source::flake(repository), shard, excludes })))
         }
         Line::Fingerprint { .. } | Line::Checkpoint { .. } | Line::FetchInput { .. } => {
             Err("this build has no evaluation cache and no fetcher of inputs".to_owned())
@@ -178,9 +184,9 @@ fn error_lines(errors: Vec<AttrError>) -> Vec<Value> {
     errors.into_iter().map(line).collect()
 }
 
-fn item_line(attr: &AttrPath, result: &Result<gradient_domain::StorePath, String>) -> Value {
+fn item_line(attr: &AttrPath, result: &Result<Job, String>) -> Value {
     match result {
-        Ok(drv) => json!({ "attr": attr.to_string(), "attr_path": attr, "drv_path": drv }),
+        Ok(job) => json!({ "attr": attr.to_string(), "attr_path": attr, "drv_path": job.drv_path }),
         Err(error) => json!({ "attr": attr.to_string(), "attr_path": attr, "error": error }),
     }
 }
@@ -227,8 +233,10 @@ mod tests {
     #[test]
     fn shards_are_shown_as_patterns() {
         let path: AttrPath = ["packages", "tool-1.2"].into_iter().collect();
-        let planned =
-            PlanOk { shards: vec![Shard::of_set(&path, vec!["a".into()])], errors: vec![] };
+        let planned = PlanOk {
+            shards: vec![Shard::of_set(&path, vec!["a".into()], Recursion::Pattern)],
+            errors: vec![],
+        };
         let line = response_line(Response::PlanOk(planned), Vec::new());
         let expected = json!({
             "kind": "plan_ok",

@@ -13,8 +13,11 @@ pub mod settings;
 mod stderr;
 pub mod transport;
 
+pub use gradient_ipc::message::{Extras, Source};
+pub use gradient_ipc::shard::Recursion;
+pub use gradient_ipc::tree::Extra;
 pub use memory::MemoryProbe;
 pub use pool::Pool;
-pub use resolver::{DiscoverError, DiscoverySummary, Found};
+pub use resolver::{DiscoverError, DiscoverySummary, Evaluation, Found};
 pub use settings::PoolSettings;
 pub use transport::SpawnError;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gradient_ipc::memory::must_recycle;
+use gradient_ipc::message::Source;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -97,17 +98,17 @@ impl Inner {
         Running { inner: self.clone() }
     }
 
-    /// Borrows a child, if possible one that has this flake open. `None` after a shutdown.
+    /// Borrows a child, if possible one that has this source open. `None` after a shutdown.
     pub(crate) async fn checkout(
         self: &Arc<Self>,
-        flake: &str,
+        source: &Arc<Source>,
     ) -> Result<Option<Checkout>, SpawnError> {
         let Ok(permit) = self.permits.clone().acquire_owned().await else {
             return Ok(None);
         };
         let turn = self.guard.admit().await;
         let transport = loop {
-            let Some(mut candidate) = self.take_idle(flake) else {
+            let Some(mut candidate) = self.take_idle(source) else {
                 break self.open().await?;
             };
             if candidate.is_alive().await {
@@ -123,9 +124,9 @@ impl Inner {
         Transport::open(&self.settings, &self.spawner, &self.guard, id).await
     }
 
-    fn take_idle(&self, flake: &str) -> Option<Transport> {
+    fn take_idle(&self, source: &Arc<Source>) -> Option<Transport> {
         let mut idle = self.idle();
-        let warm = idle.iter().position(|child| child.warm.as_deref() == Some(flake));
+        let warm = idle.iter().position(|child| child.warm.as_ref() == Some(source));
         match warm {
             Some(at) => Some(idle.swap_remove(at)),
             None => idle.pop(),

@@ -6,14 +6,35 @@ use std::time::{Duration, Instant};
 use gradient_domain::pattern::{Pattern, PatternSet, ROOTS, Segment};
 use gradient_domain::{AttrPath, StorePath};
 use gradient_ipc::discovery::{Call, Crash, Discovery, Merge, Work};
-use gradient_ipc::message::{List, ListOk, Plan, PlanOk, Request, Response};
-use gradient_ipc::tree::AttrError;
+use gradient_ipc::message::{List, ListOk, Plan, PlanOk, Request, Response, Source};
+use gradient_ipc::shard::Recursion;
+use gradient_ipc::tree::{AttrError, Extra, Job};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::eval_stats::Usage;
 use crate::pool::{Inner, Pool};
-use crate::transport::{Answer, SpawnError, unexpected};
+use crate::transport::{Answer, SpawnError, Warning, unexpected};
+
+/// What is to be evaluated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evaluation {
+    /// The tree of attributes. Its cache is the pool's matter.
+    pub source: Source,
+    /// What of it.
+    pub patterns: PatternSet,
+    /// How far below the patterns.
+    pub recursion: Recursion,
+}
+
+impl Evaluation {
+    /// The jobs of a locked flake that patterns match, by a fleet's rules.
+    #[must_use]
+    pub fn of_flake(locked_url: &str, patterns: PatternSet) -> Evaluation {
+        let source = Source::flake(locked_url);
+        Evaluation { source, patterns, recursion: Recursion::Pattern }
+    }
+}
 
 /// Something that an evaluation found, as soon as it is known. Nothing is told twice.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,6 +45,8 @@ pub enum Found {
         path: AttrPath,
         /// Its `.drv` file, which exists in the store.
         drv_path: StorePath,
+        /// What else was asked for.
+        extra: Option<Extra>,
     },
     /// Something that could not be evaluated. The evaluation goes on, and fails in the end.
     Error {
@@ -33,7 +56,12 @@ pub enum Found {
         message: String,
     },
     /// Something worth telling.
-    Warning(String),
+    Warning {
+        /// The attribute that brought it up, if it was one.
+        path: Option<AttrPath>,
+        /// All its lines.
+        text: String,
+    },
 }
 
 /// Why an evaluation failed as a whole.
@@ -79,22 +107,21 @@ pub struct DiscoverySummary {
 }
 
 impl Pool {
-    /// Evaluates a locked flake and streams what the patterns match. Dropping the future, or the
+    /// Evaluates and streams what the patterns match. Dropping the future, or the
     /// receiver of the results, cancels: children at work are killed.
     ///
     /// # Errors
     /// If the evaluation fails as a whole. What was streamed before stays valid.
     pub async fn discover(
         &self,
-        flake_ref: &str,
-        patterns: &PatternSet,
+        evaluation: &Evaluation,
         sink: mpsc::Sender<Found>,
     ) -> Result<DiscoverySummary, DiscoverError> {
         let begin = Instant::now();
         let running = self.inner.enter();
-        let mut resolver = Resolver::new(&self.inner, flake_ref, patterns, sink);
+        let mut resolver = Resolver::new(&self.inner, evaluation, sink);
         resolver.run().await?;
-        resolver.report_unmatched(patterns).await?;
+        resolver.report_unmatched(&evaluation.patterns).await?;
         running.finish().await;
         resolver.summary.wall = begin.elapsed();
         Ok(resolver.summary)
@@ -110,7 +137,7 @@ enum Outcome {
 
 struct Resolver {
     inner: Arc<Inner>,
-    flake: Arc<str>,
+    source: Arc<Source>,
     excludes: Arc<[AttrPath]>,
     discovery: Discovery,
     merge: Merge,
@@ -119,18 +146,14 @@ struct Resolver {
 }
 
 impl Resolver {
-    fn new(
-        inner: &Arc<Inner>,
-        flake: &str,
-        patterns: &PatternSet,
-        sink: mpsc::Sender<Found>,
-    ) -> Resolver {
+    fn new(inner: &Arc<Inner>, evaluation: &Evaluation, sink: mpsc::Sender<Found>) -> Resolver {
+        let Evaluation { source, patterns, recursion } = evaluation;
         let includes = patterns.includes.iter().map(|include| include.segments.clone()).collect();
         Resolver {
             inner: inner.clone(),
-            flake: flake.into(),
+            source: Arc::new(source.clone()),
             excludes: patterns.excludes.as_slice().into(),
-            discovery: Discovery::new(inner.settings.children.max(1), includes),
+            discovery: Discovery::new(inner.settings.children.max(1), includes, *recursion),
             merge: Merge::new(patterns.excludes.iter().cloned().collect()),
             sink,
             summary: DiscoverySummary::default(),
@@ -148,8 +171,9 @@ impl Resolver {
                 self.summary.calls += 1;
                 calls.spawn(perform(
                     self.inner.clone(),
-                    self.flake.clone(),
+                    self.source.clone(),
                     self.excludes.clone(),
+                    self.discovery.recursion(),
                     call,
                 ));
             }
@@ -210,9 +234,9 @@ impl Resolver {
         for item in listed.items {
             match item.result {
                 Err(message) => self.error(AttrError { attr: item.attr, message }).await?,
-                Ok(drv_path) if self.merge.is_new_attribute(&item.attr) => {
+                Ok(Job { drv_path, extra }) if self.merge.is_new_attribute(&item.attr) => {
                     self.summary.attributes += 1;
-                    self.tell(Found::Attribute { path: item.attr, drv_path }).await?;
+                    self.tell(Found::Attribute { path: item.attr, drv_path, extra }).await?;
                 }
                 Ok(_) => {}
             }
@@ -220,8 +244,8 @@ impl Resolver {
         for error in listed.errors {
             self.error(error).await?;
         }
-        for warning in listed.warnings {
-            self.warning(warning).await?;
+        for text in listed.warnings {
+            self.warning(Warning { path: None, text }).await?;
         }
         Ok(())
     }
@@ -234,12 +258,12 @@ impl Resolver {
         self.tell(Found::Error { path: Some(error.attr), message: error.message }).await
     }
 
-    async fn warning(&mut self, warning: String) -> Result<(), DiscoverError> {
-        if !self.merge.is_new_warning(&warning) {
+    async fn warning(&mut self, warning: Warning) -> Result<(), DiscoverError> {
+        if !self.merge.is_new_warning(&warning.text) {
             return Ok(());
         }
         self.summary.warnings += 1;
-        self.tell(Found::Warning(warning)).await
+        self.tell(Found::Warning { path: warning.path, text: warning.text }).await
     }
 
     async fn tell(&self, found: Found) -> Result<(), DiscoverError> {
@@ -262,7 +286,8 @@ impl Resolver {
         let wants_everything = everything.iter().all(|root| patterns.includes.contains(root));
         let nothing = everything.iter().all(|root| unmatched.contains(&root));
         if wants_everything && nothing {
-            self.warning("pattern '*' matched no derivations in the flake".to_owned()).await?;
+            let text = "pattern '*' matched no derivations in the flake".to_owned();
+            self.warning(Warning { path: None, text }).await?;
         }
         for include in unmatched {
             if let Some(path) = include.exact_path() {
@@ -270,7 +295,7 @@ impl Resolver {
                 self.error(AttrError { attr: path, message }).await?;
             } else if !(wants_everything && everything.contains(include)) {
                 let text = format!("pattern '{include}' matched no derivations in the flake");
-                self.warning(text).await?;
+                self.warning(Warning { path: None, text }).await?;
             }
         }
         Ok(())
@@ -280,28 +305,30 @@ impl Resolver {
 /// One call on a borrowed child.
 async fn perform(
     inner: Arc<Inner>,
-    flake: Arc<str>,
+    source: Arc<Source>,
     excludes: Arc<[AttrPath]>,
+    recursion: Recursion,
     call: Call,
 ) -> (Call, Outcome) {
-    let mut checkout = match inner.checkout(&flake).await {
+    let mut checkout = match inner.checkout(&source).await {
         Ok(Some(checkout)) => checkout,
         Ok(None) => return (call, Outcome::ShutDown),
         Err(error) => return (call, Outcome::Unavailable(error)),
     };
-    let flake = flake.to_string();
     let request = match call.work.clone() {
-        Work::Plan(patterns) => Request::Plan(Plan { flake: flake.clone(), patterns }),
+        Work::Plan(patterns) => {
+            Request::Plan(Plan { source: (*source).clone(), patterns, recursion })
+        }
         Work::List(shard) => {
             let excludes = excludes.to_vec();
-            Request::List(List { flake: flake.clone(), shard, excludes })
+            Request::List(List { source: (*source).clone(), shard, excludes })
         }
     };
     let outcome = match checkout.transport.call(&request, inner.settings.call_limit).await {
         Ok(answer) => {
             // A child that could not open the flake may be in any state: it is not kept.
             if !matches!(answer.response, Response::Err(_)) {
-                checkout.transport.warm = Some(flake);
+                checkout.transport.warm = Some(source);
                 checkout.give_back();
             }
             Outcome::Answered(answer)

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use gradient_ipc::message::STDERR_MARK;
+use gradient_domain::AttrPath;
+use gradient_domain::pattern::Pattern;
+use gradient_ipc::message::{STDERR_ATTR, STDERR_MARK};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::watch;
 
@@ -15,9 +17,19 @@ const LINE_LEN_MAX: usize = 16 * 1024;
 /// How long to wait for the end mark of a request that has been answered already.
 const MARK_WAIT: Duration = Duration::from_secs(2);
 
+/// A line, and the attribute that the child was looking at.
+pub(crate) type Line = (Option<Arc<AttrPath>>, String);
+
+#[derive(Default)]
+struct Printed {
+    lines: VecDeque<Line>,
+    /// The attribute that the child looks at, as it says.
+    about: Option<Arc<AttrPath>>,
+}
+
 /// Lines that a child printed since the last request.
 pub(crate) struct StderrLog {
-    lines: Mutex<VecDeque<String>>,
+    printed: Mutex<Printed>,
     /// Number of the last request whose end was seen; `u64::MAX` when the pipe is closed.
     done: watch::Sender<u64>,
 }
@@ -25,7 +37,7 @@ pub(crate) struct StderrLog {
 impl StderrLog {
     pub(crate) fn new() -> Arc<StderrLog> {
         let (done, _) = watch::channel(0);
-        Arc::new(StderrLog { lines: Mutex::default(), done })
+        Arc::new(StderrLog { printed: Mutex::default(), done })
     }
 
     /// Reads to the end of the pipe.
@@ -59,30 +71,35 @@ impl StderrLog {
     fn push(&self, line: &[u8]) {
         let line = String::from_utf8_lossy(line);
         if let Some(number) = line.strip_prefix(STDERR_MARK) {
+            self.printed().about = None;
             if let Ok(number) = number.trim().parse() {
                 self.done.send_replace(number);
             }
+        } else if let Some(path) = line.strip_prefix(STDERR_ATTR) {
+            let path = path.parse().ok().and_then(|pattern: Pattern| pattern.exact_path());
+            self.printed().about = path.map(Arc::new);
         } else if !line.trim().is_empty() {
             tracing::debug!(line = %line, "evaluator");
-            let mut lines = self.lines();
-            if lines.len() == LINES_MAX {
-                lines.pop_front();
+            let mut printed = self.printed();
+            if printed.lines.len() == LINES_MAX {
+                printed.lines.pop_front();
             }
-            lines.push_back(line.into_owned());
+            let about = printed.about.clone();
+            printed.lines.push_back((about, line.into_owned()));
         }
     }
 
-    fn lines(&self) -> MutexGuard<'_, VecDeque<String>> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    fn printed(&self) -> MutexGuard<'_, Printed> {
+        self.printed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The lines up to the end of this request. The child marks the end before it answers, so the
     /// wait is for the pipe only, and has a limit for a child that marks nothing.
-    pub(crate) async fn take_until(&self, request: u64) -> Vec<String> {
+    pub(crate) async fn take_until(&self, request: u64) -> Vec<Line> {
         let mut done = self.done.subscribe();
         let marked = done.wait_for(|done| *done >= request);
         let _ = tokio::time::timeout(MARK_WAIT, marked).await;
-        self.lines().drain(..).collect()
+        self.printed().lines.drain(..).collect()
     }
 }
 
@@ -93,9 +110,18 @@ mod tests {
     #[tokio::test]
     async fn lines_are_cut_at_the_mark_of_the_request() {
         let log = StderrLog::new();
-        let text = format!("warning: one\ntwo\n\n{STDERR_MARK}1\npartial");
+        let text =
+            format!("start\n{STDERR_ATTR}a.\"b.c\"\nwarning: one\ntwo\n\n{STDERR_MARK}1\npartial");
         log.clone().drain(text.as_bytes()).await;
-        assert_eq!(log.take_until(1).await, ["warning: one", "two", "partial"]);
+        let about = Some(Arc::new(["a", "b.c"].into_iter().collect::<AttrPath>()));
+        let line = |about: &Option<_>, text: &str| (about.clone(), text.to_owned());
+        let expected = [
+            line(&None, "start"),
+            line(&about, "warning: one"),
+            line(&about, "two"),
+            line(&None, "partial"),
+        ];
+        assert_eq!(log.take_until(1).await, expected);
     }
 
     #[tokio::test]
@@ -107,6 +133,6 @@ mod tests {
         assert_eq!(lines.len(), LINES_MAX);
         let long = StderrLog::new();
         long.clone().drain("x".repeat(3 * LINE_LEN_MAX).as_bytes()).await;
-        assert_eq!(long.take_until(u64::MAX).await[0].len(), LINE_LEN_MAX);
+        assert_eq!(long.take_until(u64::MAX).await[0].1.len(), LINE_LEN_MAX);
     }
 }

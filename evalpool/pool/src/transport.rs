@@ -6,10 +6,11 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use gradient_domain::AttrPath;
 use gradient_ipc::codec::{self, EVAL_IPC_VERSION, FrameError, HEADER_LEN, Message};
 use gradient_ipc::discovery::Crash;
 use gradient_ipc::message::{
-    BuildDone, Request, Response, Start, Stats, real_store_dir, with_store_names,
+    BuildDone, Request, Response, Source, Start, Stats, real_store_dir, with_store_names,
 };
 use gradient_ipc::warnings::warning_blocks;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -78,7 +79,14 @@ pub enum SpawnError {
 pub(crate) struct Answer {
     pub(crate) response: Response,
     pub(crate) stats: Option<Stats>,
-    pub(crate) warnings: Vec<String>,
+    pub(crate) warnings: Vec<Warning>,
+}
+
+/// Something that Nix warned of, and where.
+#[derive(Debug)]
+pub(crate) struct Warning {
+    pub(crate) path: Option<AttrPath>,
+    pub(crate) text: String,
 }
 
 /// A running subprocess that has said hello.
@@ -95,8 +103,8 @@ pub(crate) struct Transport {
     real_store_dir: Option<String>,
     guard: Arc<Guard>,
     _listed: Listed,
-    /// The flake that this child has open.
-    pub(crate) warm: Option<String>,
+    /// What this child has open.
+    pub(crate) warm: Option<Arc<Source>>,
 }
 
 impl Transport {
@@ -202,11 +210,12 @@ impl Transport {
             Ok(Ok((response, stats))) => {
                 let lines = self.stderr.take_until(self.requests).await;
                 self.measure();
-                let told = stats.and_then(|stats: Stats| stats.rss_peak_bytes);
-                self.switch.note_rss(told.unwrap_or(0));
                 let warnings = warning_blocks(lines)
-                    .iter()
-                    .map(|text| with_store_names(text, self.real_store_dir.as_deref()))
+                    .into_iter()
+                    .map(|(about, text)| Warning {
+                        path: about.map(Arc::unwrap_or_clone),
+                        text: with_store_names(&text, self.real_store_dir.as_deref()),
+                    })
                     .collect();
                 Ok(Answer { response, stats, warnings })
             }
@@ -233,7 +242,10 @@ impl Transport {
         let mut last_stats = None;
         loop {
             match self.read_response().await? {
-                Response::Stats(stats) => last_stats = Some(stats),
+                Response::Stats(stats) => {
+                    self.switch.note_rss(stats.rss_peak_bytes.unwrap_or(0));
+                    last_stats = Some(stats);
+                }
                 Response::NeedsBuild(_) => {
                     let error = "import from derivation is not available during this call";
                     let answer = Request::BuildDone(BuildDone { error: Some(error.to_owned()) });
@@ -307,9 +319,10 @@ impl Transport {
             cause = format!("{cause}, {reason}");
         }
         let lines = self.stderr.take_until(u64::MAX).await;
-        if lines.iter().any(|line| line.contains("has overflowed its stack")) {
+        if lines.iter().any(|(_, line)| line.contains("has overflowed its stack")) {
             cause.push_str(", stack overflow (possible infinite recursion)");
-        } else if let Some(last) = lines.iter().rev().find(|line| !line.trim().is_empty()) {
+        } else if let Some((_, last)) = lines.iter().rev().find(|(_, line)| !line.trim().is_empty())
+        {
             let short: String = last.chars().take(200).collect();
             cause = format!("{cause}, last words: {short}");
         }

@@ -6,8 +6,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use gradient_ipc::codec::{EVAL_IPC_VERSION, Message, read_payload, write_message};
-use gradient_ipc::message::{BuildDone, List, Request, Response, Start};
-use gradient_ipc::shard::Shard;
+use gradient_ipc::message::{BuildDone, List, Request, Response, Source, Start};
+use gradient_ipc::shard::{Recursion, Shard};
 
 struct Talk {
     child: Child,
@@ -65,8 +65,8 @@ fn message(response: Response) -> String {
 }
 
 fn list() -> Request {
-    let shard = Shard { pattern: Vec::new(), only: None };
-    Request::List(List { flake: "path:/x".into(), shard, excludes: Vec::new() })
+    let shard = Shard::whole(Vec::new(), Recursion::Pattern);
+    Request::List(List { source: Source::flake("path:/x"), shard, excludes: Vec::new() })
 }
 
 #[test]

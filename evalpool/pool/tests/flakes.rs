@@ -5,7 +5,7 @@ mod host;
 
 use common::{Run, attributes, discover, errors};
 use gradient_domain::pattern::PatternSet;
-use gradient_pool::{DiscoverError, Found, Pool};
+use gradient_pool::{DiscoverError, Evaluation, Found, Pool};
 use host::NixHost;
 
 const CHILD: &str = env!("CARGO_BIN_EXE_gradient-eval-child");
@@ -44,7 +44,7 @@ async fn both(host: &NixHost, flake: &str, patterns: &str) -> Run {
 /// The warnings.
 fn warnings(found: &[Found]) -> Vec<String> {
     let line = |result: &Found| match result {
-        Found::Warning(text) => Some(text.clone()),
+        Found::Warning { text, .. } => Some(text.clone()),
         Found::Attribute { .. } | Found::Error { .. } => None,
     };
     found.iter().filter_map(line).collect()
@@ -107,7 +107,7 @@ async fn n03_odd_names_go_there_and_back() {
         .iter()
         .filter_map(|result| match result {
             Found::Attribute { path, .. } => Some(path.to_string()),
-            Found::Error { .. } | Found::Warning(_) => None,
+            Found::Error { .. } | Found::Warning { .. } => None,
         })
         .collect();
     for path in &printed {
@@ -497,7 +497,8 @@ async fn a_busy_evaluator_is_ended_by_the_time_limit_and_by_cancelling() {
     let pool = Pool::new(host.settings(CHILD, 2)).expect("pool");
     let patterns: PatternSet = PACKAGES.parse().expect("pattern");
     let (sink, mut results) = tokio::sync::mpsc::channel(4);
-    let evaluation = pool.discover(&flake, &patterns, sink);
+    let wanted = Evaluation::of_flake(&flake, patterns);
+    let evaluation = pool.discover(&wanted, sink);
     let first = tokio::select! {
         first = results.recv() => first,
         ended = evaluation => panic!("ended by itself: {ended:?}"),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{Run, attributes, discover, errors};
 use gradient_ipc::memory::Reading;
-use gradient_pool::{DiscoverError, MemoryProbe, Pool, PoolSettings, SpawnError};
+use gradient_pool::{DiscoverError, Evaluation, MemoryProbe, Pool, PoolSettings, SpawnError};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
@@ -235,7 +235,7 @@ async fn cancelling_ends_the_children_at_work() {
     let patterns = PATTERN.parse().expect("pattern");
     let evaluation = tokio::spawn({
         let pool = pool.clone();
-        async move { pool.discover("flake", &patterns, sink).await }
+        async move { pool.discover(&Evaluation::of_flake("flake", patterns), sink).await }
     });
     // Everything but the hanging name arrives, then nothing: the evaluation is in the middle.
     for _ in 0..15 {

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use clap::Args;
 use gradient_domain::pattern::PatternSet;
 use gradient_domain::{AttrPath, Derivation, StorePath};
-use gradient_pool::{DiscoverError, Found, Pool, PoolSettings};
+use gradient_pool::{DiscoverError, Evaluation, Found, Pool, PoolSettings};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
@@ -78,6 +78,7 @@ pub(crate) async fn run(data_dir: &Path, args: EvalArgs) -> Result<(), Failure> 
     settings.children = args.workers.unwrap_or(settings.children).max(1);
     settings.max_rss_bytes = args.max_memory_size << 20;
     let pool = Pool::new(settings).context("the evaluators cannot be started")?;
+    let evaluation = Evaluation::of_flake(&locked_url, patterns);
     let (sink, mut found) = mpsc::channel(FOUND_WAITING_MAX);
     let print = async {
         let mut failed = false;
@@ -86,7 +87,7 @@ pub(crate) async fn run(data_dir: &Path, args: EvalArgs) -> Result<(), Failure> 
         }
         Ok::<bool, Failure>(failed)
     };
-    let (discovered, printed) = tokio::join!(pool.discover(&locked_url, &patterns, sink), print);
+    let (discovered, printed) = tokio::join!(pool.discover(&evaluation, sink), print);
     pool.shutdown().await;
     let failed = printed?;
     match discovered {
@@ -103,8 +104,11 @@ pub(crate) async fn run(data_dir: &Path, args: EvalArgs) -> Result<(), Failure> 
 fn print(store: &Store, found: &Found) -> Result<bool, Failure> {
     let nowhere = AttrPath::default();
     let line = match found {
-        Found::Warning(text) => {
-            eprintln!("warning: {text}");
+        Found::Warning { path, text } => {
+            match path {
+                Some(path) => eprintln!("warning: {path}: {text}"),
+                None => eprintln!("warning: {text}"),
+            }
             return Ok(false);
         }
         Found::Error { path, message } => {
@@ -119,7 +123,7 @@ fn print(store: &Store, found: &Found) -> Result<bool, Failure> {
                 outputs: None,
             }
         }
-        Found::Attribute { path, drv_path } => {
+        Found::Attribute { path, drv_path, .. } => {
             let derivation = read(store, drv_path)?;
             let outputs = derivation.outputs.iter();
             Line {

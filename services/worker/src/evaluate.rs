@@ -10,7 +10,7 @@ use gradient_domain::pattern::PatternSet;
 use gradient_events::worker::JobUpdate;
 use gradient_events::{EvaluateJob, FailureKind};
 use gradient_log::jetstream::Queries;
-use gradient_pool::{DiscoverError, Found, Pool};
+use gradient_pool::{DiscoverError, Evaluation, Found, Pool};
 use tokio::sync::mpsc;
 
 use crate::cache_client::CacheClient;
@@ -57,10 +57,11 @@ impl Evaluator {
         let flake_source = fetched.source;
         running.update(JobUpdate::FetchResult { flake_source, locked_url }).await;
         running.update(JobUpdate::EvaluatingFlake).await;
-        self.discover(running, &fetched.locked_url, &patterns).await
+        self.discover(running, &fetched.locked_url, patterns).await
     }
 
-    async fn discover(&self, running: &Running, locked_url: &str, patterns: &PatternSet) -> JobEnd {
+    async fn discover(&self, running: &Running, locked_url: &str, patterns: PatternSet) -> JobEnd {
+        let evaluation = Evaluation::of_flake(locked_url, patterns);
         let (sink, found) = mpsc::channel::<Found>(FOUND_WAITING_MAX);
         let mut recorder = Recorder::new(self, running);
         // The receiver is the block's own: with its end the discovery is cancelled.
@@ -75,7 +76,7 @@ impl Evaluator {
             }
             Ok(())
         };
-        let discover = self.pool.discover(locked_url, patterns, sink);
+        let discover = self.pool.discover(&evaluation, sink);
         let discovered = match recorded(discover, record).await {
             Ok(discovered) => discovered,
             Err(end) => return end,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gradient_domain::StorePath;
-use gradient_ipc::tree::{AttrTree, NodeKind};
+use gradient_ipc::tree::{AttrTree, Job, NodeKind, TreeError, ValueKind};
 
 /// A made-up value.
 #[derive(Clone, Debug)]
@@ -31,39 +31,44 @@ impl<'a> Tree<'a> {
 impl<'a> AttrTree for Tree<'a> {
     type Node = &'a Value;
 
-    fn root(&mut self) -> Result<&'a Value, String> {
+    fn root(&mut self) -> Result<&'a Value, TreeError> {
         Ok(self.root)
     }
 
-    fn kind(&mut self, node: &&'a Value) -> Result<NodeKind, String> {
+    fn kind(&mut self, node: &&'a Value) -> Result<NodeKind, TreeError> {
         match node {
             Value::Set(_) => Ok(NodeKind::Set),
             Value::Opaque(_) => Ok(NodeKind::Opaque),
             Value::Derivation(_) | Value::BrokenDerivation => Ok(NodeKind::Derivation),
-            Value::Plain => Ok(NodeKind::Value("an integer")),
-            Value::Throws => Err("boom".into()),
+            Value::Plain => Ok(NodeKind::Value(ValueKind::Integer)),
+            Value::Throws => Err(TreeError::repeatable("boom")),
         }
     }
 
-    fn names(&mut self, node: &&'a Value) -> Result<Vec<String>, String> {
+    fn names(&mut self, node: &&'a Value) -> Result<Vec<String>, TreeError> {
         Ok(children(node).map(|set| set.keys().cloned().collect()).unwrap_or_default())
     }
 
-    fn child(&mut self, node: &&'a Value, name: &str) -> Result<Option<&'a Value>, String> {
+    fn child(&mut self, node: &&'a Value, name: &str) -> Result<Option<&'a Value>, TreeError> {
         self.forced.push(name.to_owned());
         match children(node).and_then(|set| set.get(name)) {
-            Some(Value::Throws) => Err("boom".into()),
+            Some(Value::Throws) => Err(TreeError::repeatable("boom")),
             child => Ok(child),
         }
     }
 
-    fn drv_path(&mut self, node: &&'a Value) -> Result<StorePath, String> {
+    fn recurses(&mut self, node: &&'a Value) -> Result<bool, TreeError> {
+        Ok(children(node).is_some_and(|set| set.contains_key("recurseForDerivations")))
+    }
+
+    fn job(&mut self, node: &&'a Value) -> Result<Job, TreeError> {
         match node {
             Value::Derivation(_) => {
                 let base_name = format!("{}-x.drv", "0".repeat(32));
-                Ok(StorePath::from_base_name(&base_name).expect("valid"))
+                let drv_path = StorePath::from_base_name(&base_name).expect("valid");
+                Ok(Job { drv_path, extra: None })
             }
-            _ => Err("broken".into()),
+            _ => Err(TreeError::repeatable("broken")),
         }
     }
 }

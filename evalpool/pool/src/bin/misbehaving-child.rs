@@ -11,9 +11,10 @@ use gradient_domain::StorePath;
 use gradient_domain::pattern::Segment;
 use gradient_ipc::codec::{EVAL_IPC_VERSION, FrameError, Message, read_payload, write_message};
 use gradient_ipc::message::{
-    Failure, Item, List, ListOk, PlanOk, Request, Response, STDERR_MARK, Started,
+    Failure, FingerprintOk, Item, List, ListOk, PlanOk, Request, Response, STDERR_MARK, Started,
 };
-use gradient_ipc::shard::Shard;
+use gradient_ipc::shard::{Recursion, Shard};
+use gradient_ipc::tree::Job;
 
 const POISON: &str = "p09";
 const GROW_MAX: usize = 192 * 1024 * 1024;
@@ -39,6 +40,9 @@ fn main() -> Result<(), FrameError> {
             Request::Ping => Response::Pong,
             Request::Plan(_) => Response::PlanOk(PlanOk { shards: vec![shard()], errors: vec![] }),
             Request::List(list) => list_ok(&list, &mode, &program)?,
+            Request::Fingerprint(_) => Response::FingerprintOk(FingerprintOk { fingerprint: None }),
+            Request::Checkpoint(_) => Response::CheckpointOk,
+            Request::FetchInput(_) => Response::Err(Failure { message: "no fetcher".into() }),
             Request::BuildDone(_) => continue,
             Request::Shutdown if mode == "stops" => wait_for_the_end(),
             Request::Shutdown => return Ok(()),
@@ -57,6 +61,7 @@ fn shard() -> Shard {
     Shard {
         pattern: vec![name("packages"), name("x86_64-linux"), Segment::Star],
         only: Some((0..16).map(|n| format!("p{n:02}")).collect()),
+        recursion: Recursion::Pattern,
     }
 }
 
@@ -68,7 +73,9 @@ fn list_ok(list: &List, mode: &str, program: &Path) -> Result<Response, FrameErr
     let drv = |name: &str| StorePath::from_base_name(&format!("{}-{name}.drv", "0".repeat(32)));
     let item = |name: &String| Item {
         attr: list.shard.prefix().child(name),
-        result: drv(name).map_err(|error| error.to_string()),
+        result: drv(name)
+            .map(|drv_path| Job { drv_path, extra: None })
+            .map_err(|error| error.to_string()),
     };
     let items = names.iter().map(item).collect();
     Ok(Response::ListOk(ListOk { items, ..ListOk::default() }))

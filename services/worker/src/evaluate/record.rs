@@ -54,17 +54,17 @@ impl<'a> Recorder<'a> {
             self.running.update(JobUpdate::EvaluatingDerivations).await;
         }
         match found {
-            Found::Attribute { path, drv_path } => self.attribute(path, drv_path).await,
+            Found::Attribute { path, drv_path, .. } => self.attribute(path, drv_path).await,
             Found::Error { path, message } => {
                 let text = cut(message, TEXT_BYTES_MAX);
                 self.batch_bytes += text.len();
                 self.batch.errors.push(EvalMessage { attr: path, text });
                 self.flush_if_full().await
             }
-            Found::Warning(text) => {
+            Found::Warning { path, text } => {
                 let text = cut(text, TEXT_BYTES_MAX);
                 self.batch_bytes += text.len();
-                self.batch.warnings.push(EvalMessage { attr: None, text });
+                self.batch.warnings.push(EvalMessage { attr: path, text });
                 self.flush_if_full().await
             }
         }
