@@ -324,11 +324,17 @@ async fn x06_warnings_are_whole_and_told_once() {
     let (host, flake) = host_with("X06");
     let (found, summary) = both(&host, &flake, PACKAGES).await;
     assert_eq!((attributes(&found).len(), errors(&found).len()), (4, 0));
+    let told = |name: &str, text: &str| Found::Warning {
+        path: Some(["packages", "x86_64-linux", name].into_iter().collect()),
+        text: text.to_owned(),
+    };
+    let warnings: Vec<_> =
+        found.into_iter().filter(|found| matches!(found, Found::Warning { .. })).collect();
     assert_eq!(
-        warnings(&found),
+        warnings,
         [
-            "evaluation warning: first line\nsecond line\nthird line",
-            "evaluation warning: old option",
+            told("both", "evaluation warning: old option"),
+            told("warned", "evaluation warning: first line\nsecond line\nthird line"),
         ]
     );
     assert!(summary.expect("evaluated").usage.alloc_bytes.is_some_and(|bytes| bytes > 0));
