@@ -49,9 +49,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("gradient-projections", &["domain", "events"]),
     ("gradient-postgres", &["domain", "events", "log", "projections", "runtime"]),
     ("gradient-ipc", &["domain"]),
-    ("gradient-nix", &["domain", "ipc"]),
+    ("gradient-evalcache", &["domain", "ipc"]),
+    ("gradient-nix", &["domain", "evalcache", "ipc"]),
     ("gradient-daemon", &["domain"]),
-    ("gradient-pool", &["daemon", "domain", "ipc", "nix"]),
+    ("gradient-pool", &["daemon", "domain", "evalcache", "ipc", "nix"]),
     ("gradient-sim", &["domain", "events", "projections", "scheduler-core"]),
     ("gradient-tidy", &[]),
 ];
@@ -75,6 +76,7 @@ const ONLY: &[(&str, &str)] = &[
     ("deadpool-postgres", "gradient-postgres"),
     ("refinery", "gradient-postgres"),
     ("libloading", "gradient-nix"),
+    ("rusqlite", "gradient-evalcache"),
     ("object_store", "gradient-cache"),
     ("procfs", "gradient-pool gradient-worker"),
 ];
@@ -101,6 +103,7 @@ const BLIND: &[(&str, &[&str])] = &[
     ("gradient-cli", &["tokio-postgres"]),
     ("gradient-runtime", &["gradient-domain", "gradient-events", "async-nats", "tokio-postgres"]),
     ("gradient-postgres", &["gradient-scheduler-core"]),
+    ("gradient-evalcache", &["tokio", "async-nats", "libloading", "reqwest"]),
     ("gradient-nix", &["tokio", "async-nats"]),
     ("gradient-daemon", &["async-nats", "libloading"]),
     ("gradient-pool", &["async-nats"]),

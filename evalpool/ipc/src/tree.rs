@@ -181,6 +181,12 @@ pub trait AttrTree {
     /// If a name is no UTF-8.
     fn names(&mut self, node: &Self::Node) -> Result<Vec<String>, TreeError>;
 
+    /// How many names a set has, nothing forced; 0 for other values.
+    fn size(&mut self, node: &Self::Node) -> usize;
+
+    /// Whether a set has this name, nothing forced; `false` for other values.
+    fn has(&mut self, node: &Self::Node, name: &str) -> bool;
+
     /// One child of a set, forced; `None` if there is none or the value is no set.
     ///
     /// # Errors

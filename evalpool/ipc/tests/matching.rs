@@ -127,11 +127,11 @@ fn what_is_an_error() {
             "checks.*",
             &[
                 "checks.x86_64-linux.bad: boom",
-                "checks.x86_64-linux.int: not a derivation (an integer)",
+                "checks.x86_64-linux.int: not a derivation (a string)",
             ],
         ),
         ("lib.*", &["lib.broken: broken", "lib.throws: boom"]),
-        ("lib.f", &["lib.f: not a derivation (an integer)"]),
+        ("lib.f", &["lib.f: not a derivation (a string)"]),
         (
             "packages.x86_64-linux.nested",
             &["packages.x86_64-linux.nested: not a derivation (a set)"],

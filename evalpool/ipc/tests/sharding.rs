@@ -2,16 +2,16 @@
 
 mod made_up;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use gradient_domain::AttrPath;
-use gradient_domain::pattern::{Pattern, PatternSet, Segment};
+use gradient_domain::pattern::{Pattern, PatternSet};
 use gradient_ipc::discovery::{Crash, Discovery, Merge, Work};
 use gradient_ipc::message::ListOk;
 use gradient_ipc::shard::{Recursion, Shard};
 use gradient_ipc::tree::AttrError;
 use gradient_ipc::walker;
-use made_up::{Tree, Value};
+use made_up::{Tree, Value, any_recursion, any_root, any_set};
 use proptest::prelude::*;
 
 type Outcome = (BTreeSet<AttrPath>, BTreeSet<AttrError>);
@@ -87,67 +87,6 @@ fn sharded(
         }
     }
     outcome
-}
-
-fn any_name() -> impl Strategy<Value = String> + Clone {
-    let names =
-        ["packages", "checks", "hydraJobs", "x", "a.b", "*", "type", "recurseForDerivations", "y"];
-    proptest::sample::select(names.to_vec()).prop_map(str::to_owned)
-}
-
-fn any_value() -> impl Strategy<Value = Value> {
-    let leaf = prop_oneof![
-        6 => Just(Value::Derivation(BTreeMap::new())),
-        1 => Just(Value::BrokenDerivation),
-        2 => Just(Value::Plain),
-        2 => Just(Value::Throws),
-    ];
-    leaf.prop_recursive(5, 120, 7, |inner| {
-        let set = proptest::collection::btree_map(any_name(), inner, 0..7);
-        prop_oneof![
-            8 => set.clone().prop_map(Value::Set),
-            1 => set.clone().prop_map(Value::Opaque),
-            1 => set.prop_map(Value::Derivation),
-        ]
-    })
-}
-
-fn any_recursion() -> impl Strategy<Value = Recursion> {
-    prop_oneof![
-        2 => Just(Recursion::Pattern),
-        1 => Just(Recursion::Marked),
-        1 => Just(Recursion::Tree),
-        1 => Just(Recursion::WholeTree),
-    ]
-}
-
-fn any_root() -> impl Strategy<Value = Value> {
-    proptest::collection::btree_map(any_name(), any_value(), 0..7).prop_map(Value::Set)
-}
-
-fn any_segment() -> impl Strategy<Value = Segment> {
-    prop_oneof![
-        2 => any_name().prop_map(Segment::Name),
-        3 => Just(Segment::Star),
-        2 => Just(Segment::Hash),
-    ]
-}
-
-fn any_include() -> impl Strategy<Value = Pattern> {
-    proptest::collection::vec(any_segment(), 2..5).prop_map(|mut segments| {
-        segments.dedup_by(|a, b| *a == Segment::Star && *b == Segment::Star);
-        if segments.len() == 1 {
-            segments.insert(0, Segment::Name("packages".into()));
-        }
-        Pattern { exclude: false, segments }
-    })
-}
-
-fn any_set() -> impl Strategy<Value = PatternSet> {
-    let includes = proptest::collection::vec(any_include(), 1..4);
-    let path = proptest::collection::vec(any_name(), 1..4).prop_map(AttrPath);
-    let excludes = proptest::collection::vec(path, 0..3);
-    (includes, excludes).prop_map(|(includes, excludes)| PatternSet { includes, excludes })
 }
 
 proptest! {

@@ -1,8 +1,10 @@
 //! A safe face of the C API: one evaluator per process, on one thread.
 
 use std::ffi::{CStr, CString, c_char, c_uint, c_void};
+use std::path::Path;
 use std::ptr;
 
+use gradient_domain::StorePath;
 use gradient_ipc::message::{real_store_dir, with_store_names};
 use gradient_ipc::tree::ValueKind;
 
@@ -96,6 +98,13 @@ impl Evaluator {
     #[must_use]
     pub fn store_dir(&self) -> &str {
         &self.store_dir
+    }
+
+    /// Whether a path of the store is there, as a file.
+    #[must_use]
+    pub fn has_file(&self, path: &StorePath) -> bool {
+        let folder = self.real_store_dir.as_deref().unwrap_or(&self.store_dir);
+        Path::new(folder).join(path.base_name()).exists()
     }
 
     /// The outputs of a locked flake.
@@ -294,6 +303,16 @@ impl Value {
         String::from_utf8(text).map(Some).map_err(|_| EvalError::plain("a string is not UTF-8"))
     }
 
+    /// How many names a set has, nothing forced; 0 for other types.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let evaluator = self.evaluator;
+        // SAFETY: the value is a set.
+        let size =
+            || unsafe { (evaluator.nix.api.nix_get_attrs_size)(evaluator.context, self.raw) };
+        if self.is_set() { size() as usize } else { 0 }
+    }
+
     /// The sorted names of a set, nothing forced; empty for other types.
     ///
     /// # Errors
@@ -304,9 +323,8 @@ impl Value {
         }
         let evaluator = self.evaluator;
         let api = &evaluator.nix.api;
-        // SAFETY: the value is a set.
-        let count = unsafe { (api.nix_get_attrs_size)(evaluator.context, self.raw) };
-        let mut names = Vec::with_capacity(count as usize);
+        let count = self.size();
+        let mut names = Vec::with_capacity(count);
         for index in 0..count {
             // SAFETY: the value is a set and the index in range; the name belongs to the symbol
             // table, which lives as long as the state.
@@ -315,7 +333,7 @@ impl Value {
                     evaluator.context,
                     self.raw,
                     evaluator.state,
-                    index,
+                    index as c_uint,
                 );
                 CStr::from_ptr(evaluator.non_null(name.cast_mut())?)
             };

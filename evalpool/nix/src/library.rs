@@ -83,6 +83,13 @@ impl Nix {
     }
 }
 
+/// The file of the evaluator's library that [`Nix::load`] takes first; `None` if the loader's own
+/// path decides.
+#[must_use]
+pub fn locate(lib_dir: Option<&Path>) -> Option<PathBuf> {
+    search_folders(lib_dir).iter().find_map(|folder| find_file(folder, "libnixexprc"))
+}
+
 /// The minor version of a Nix 2 that is supported.
 fn supported_minor(version: &str) -> Option<u32> {
     let minor = version.strip_prefix("2.")?;

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::thread;
 
 use gradient_domain::StorePath;
+use gradient_evalcache::{CachedTree, EvalCache};
 use gradient_ipc::codec::{self, EVAL_IPC_VERSION, Message};
 use gradient_ipc::fingerprint::{NixIdentity, fingerprint};
 use gradient_ipc::message::{
@@ -60,7 +61,7 @@ enum State {
     /// Nix could not be loaded, for this reason.
     Broken(String),
     /// Ready, with the tree of the last request kept open.
-    Ready { evaluator: &'static Evaluator, warm: Option<(Source, SourceTree)> },
+    Ready { evaluator: &'static Evaluator, warm: Option<Box<(Source, CachedTree<SourceTree>)>> },
     /// Ready to fetch, and for nothing else: the environment names somebody's key.
     Fetching { evaluator: &'static Evaluator },
 }
@@ -113,16 +114,22 @@ impl Child {
             Request::Start(start) => self.start(&start),
             Request::Ping => Response::Pong,
             Request::Plan(Plan { source, patterns, recursion }) => {
-                Response::PlanOk(walker::plan(self.tree(source)?, &patterns, recursion)?)
+                let tree = self.tree(source)?;
+                let planned = walker::plan(tree, &patterns, recursion);
+                tree.flush();
+                Response::PlanOk(planned?)
             }
             Request::List(List { source, shard, excludes }) => {
                 let excludes: BTreeSet<_> = excludes.into_iter().collect();
-                Response::ListOk(walker::list(self.tree(source)?, &shard, &excludes)?)
+                let tree = self.tree(source)?;
+                let listed = walker::list(tree, &shard, &excludes);
+                tree.flush();
+                Response::ListOk(listed?)
             }
             Request::Fingerprint(of) => {
                 Response::FingerprintOk(FingerprintOk { fingerprint: self.fingerprint(&of)? })
             }
-            Request::Checkpoint(cache) => self.checkpoint(&cache)?,
+            Request::Checkpoint(cache) => checkpoint(&cache)?,
             Request::FetchInput(input) => {
                 Response::FetchOk(FetchOk { store_path: self.fetch(&input)? })
             }
@@ -165,18 +172,21 @@ impl Child {
     }
 
     /// The tree of this source: the one still open, or a new one in its place.
-    fn tree(&mut self, source: Source) -> Result<&mut SourceTree, TreeError> {
-        let opened = self.evaluator()?;
+    fn tree(&mut self, source: Source) -> Result<&mut CachedTree<SourceTree>, TreeError> {
+        let evaluator = self.evaluator()?;
         let State::Ready { warm, .. } = &mut self.state else {
             return Err(TreeError::passing("this evaluator only fetches"));
         };
-        if warm.as_ref().is_none_or(|(open, _)| *open != source) {
+        if warm.as_ref().is_none_or(|warm| warm.0 != source) {
             *warm = None;
-            let tree = SourceTree::open(opened, &source)?;
-            *warm = Some((source, tree));
+            let cache = source.cache.as_ref().and_then(open_cache);
+            let of = source.clone();
+            let open = move || SourceTree::open(evaluator, &of);
+            let tree = CachedTree::new(cache, open, |path| evaluator.has_file(path));
+            *warm = Some(Box::new((source, tree)));
         }
         match warm {
-            Some((_, tree)) => Ok(tree),
+            Some(warm) => Ok(&mut warm.1),
             None => Err(TreeError::passing("evaluator not initialized")),
         }
     }
@@ -185,10 +195,6 @@ impl Child {
         let evaluator = self.evaluator()?;
         let (version, store_dir) = (evaluator.nix().version(), evaluator.store_dir());
         Ok(fingerprint(&of.reference, &of.locks, NixIdentity { version, store_dir }))
-    }
-
-    fn checkpoint(&mut self, _cache: &CacheFile) -> Result<Response, TreeError> {
-        Ok(Response::CheckpointOk)
     }
 
     fn fetch(&mut self, input: &FetchInput) -> Result<StorePath, TreeError> {
@@ -201,6 +207,24 @@ impl Child {
         let path = path.ok_or_else(|| TreeError::passing("the input has no path"))?;
         path.parse().map_err(|error| TreeError::passing(format!("the input's path: {error}")))
     }
+}
+
+/// The cache of a source. One that cannot be opened is worth a note, not an error.
+fn open_cache(file: &CacheFile) -> Option<EvalCache> {
+    match EvalCache::open(Path::new(&file.path), &file.fingerprint) {
+        Ok(cache) => Some(cache),
+        Err(error) => {
+            eprintln!("note: the evaluation cache is not used: {error}");
+            None
+        }
+    }
+}
+
+fn checkpoint(file: &CacheFile) -> Result<Response, TreeError> {
+    let opened = EvalCache::open_existing(Path::new(&file.path), &file.fingerprint);
+    let done = opened.and_then(|cache| cache.map_or(Ok(()), |cache| cache.checkpoint()));
+    done.map_err(|error| TreeError::passing(error.to_string()))?;
+    Ok(Response::CheckpointOk)
 }
 
 fn failure(message: String) -> Response {

@@ -87,6 +87,14 @@ impl AttrTree for SourceTree {
         Ok(node.names()?)
     }
 
+    fn size(&mut self, node: &Value) -> usize {
+        node.size()
+    }
+
+    fn has(&mut self, node: &Value, name: &str) -> bool {
+        node.has(name)
+    }
+
     fn child(&mut self, node: &Value, name: &str) -> Result<Option<Value>, TreeError> {
         Ok(node.attribute(name)?)
     }

@@ -3,6 +3,7 @@
 //!
 //! Layer: tokio and processes; no NATS, no Nix (that is behind the pipe).
 
+mod cache;
 pub mod driver;
 pub mod eval_stats;
 pub mod memory;

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use gradient_ipc::memory::must_recycle;
 use gradient_ipc::message::Source;
@@ -29,6 +29,7 @@ pub(crate) struct Inner {
     idle: Mutex<Vec<Transport>>,
     started: AtomicU64,
     discoveries: AtomicUsize,
+    pub(crate) nix_version: OnceLock<String>,
 }
 
 impl Pool {
@@ -55,6 +56,7 @@ impl Pool {
             idle: Mutex::default(),
             started: AtomicU64::new(0),
             discoveries: AtomicUsize::new(0),
+            nix_version: OnceLock::new(),
             settings,
         };
         Ok(Pool { inner: Arc::new(inner) })
@@ -121,7 +123,17 @@ impl Inner {
 
     pub(crate) async fn open(&self) -> Result<Transport, SpawnError> {
         let id = self.started.fetch_add(1, Ordering::Relaxed);
-        Transport::open(&self.settings, &self.spawner, &self.guard, id).await
+        let opened = Transport::open(&self.settings, &self.spawner, &self.guard, id).await?;
+        self.nix_version.get_or_init(|| opened.nix_version.clone());
+        Ok(opened)
+    }
+
+    /// Starts a child for its version of Nix. It stays for the work that follows.
+    pub(crate) async fn ask_version(&self) -> Result<String, SpawnError> {
+        let child = self.open().await?;
+        let version = child.nix_version.clone();
+        self.idle().push(child);
+        Ok(version)
     }
 
     fn take_idle(&self, source: &Arc<Source>) -> Option<Transport> {

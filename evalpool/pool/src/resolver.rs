@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 
 use gradient_domain::pattern::{Pattern, PatternSet, ROOTS, Segment};
 use gradient_domain::{AttrPath, StorePath};
+use gradient_evalcache::{Evaluated, Warned};
 use gradient_ipc::discovery::{Call, Crash, Discovery, Merge, Work};
-use gradient_ipc::message::{List, ListOk, Plan, PlanOk, Request, Response, Source};
+use gradient_ipc::message::{CacheFile, List, ListOk, Plan, PlanOk, Request, Response, Source};
 use gradient_ipc::shard::Recursion;
 use gradient_ipc::tree::{AttrError, Extra, Job};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::cache::EvaluationCache;
 use crate::eval_stats::Usage;
 use crate::pool::{Inner, Pool};
 use crate::transport::{Answer, SpawnError, Warning, unexpected};
@@ -25,6 +27,8 @@ pub struct Evaluation {
     pub patterns: PatternSet,
     /// How far below the patterns.
     pub recursion: Recursion,
+    /// The complete lock file of the flake, if it is not the one in its locked tree.
+    pub locks: String,
 }
 
 impl Evaluation {
@@ -32,7 +36,7 @@ impl Evaluation {
     #[must_use]
     pub fn of_flake(locked_url: &str, patterns: PatternSet) -> Evaluation {
         let source = Source::flake(locked_url);
-        Evaluation { source, patterns, recursion: Recursion::Pattern }
+        Evaluation { source, patterns, recursion: Recursion::Pattern, locks: String::new() }
     }
 }
 
@@ -96,6 +100,8 @@ pub struct DiscoverySummary {
     pub errors: u64,
     /// Warnings told.
     pub warnings: u64,
+    /// Whether the evaluation cache had the whole answer, so that nothing was evaluated.
+    pub is_cached: bool,
     /// Calls to subprocesses.
     pub calls: u64,
     /// Calls that a subprocess did not survive.
@@ -120,7 +126,20 @@ impl Pool {
         let begin = Instant::now();
         let running = self.inner.enter();
         let mut resolver = Resolver::new(&self.inner, evaluation, sink);
-        resolver.run().await?;
+        let cache = self.inner.cache_of(evaluation).await?;
+        let answer = match &cache {
+            Some(cache) => cache.replay().await,
+            None => None,
+        };
+        if let Some(evaluated) = answer {
+            resolver.replayed(evaluated).await?;
+        } else {
+            resolver.set_cache(cache.as_ref().map(EvaluationCache::file));
+            resolver.run().await?;
+            if let Some(cache) = cache {
+                cache.complete(std::mem::take(&mut resolver.warnings)).await;
+            }
+        }
         resolver.report_unmatched(&evaluation.patterns).await?;
         running.finish().await;
         resolver.summary.wall = begin.elapsed();
@@ -142,12 +161,14 @@ struct Resolver {
     discovery: Discovery,
     merge: Merge,
     sink: mpsc::Sender<Found>,
+    /// The warnings of the evaluators, for the cache.
+    warnings: Vec<Warned>,
     summary: DiscoverySummary,
 }
 
 impl Resolver {
     fn new(inner: &Arc<Inner>, evaluation: &Evaluation, sink: mpsc::Sender<Found>) -> Resolver {
-        let Evaluation { source, patterns, recursion } = evaluation;
+        let Evaluation { source, patterns, recursion, locks: _ } = evaluation;
         let includes = patterns.includes.iter().map(|include| include.segments.clone()).collect();
         Resolver {
             inner: inner.clone(),
@@ -156,8 +177,29 @@ impl Resolver {
             discovery: Discovery::new(inner.settings.children.max(1), includes, *recursion),
             merge: Merge::new(patterns.excludes.iter().cloned().collect()),
             sink,
+            warnings: Vec::new(),
             summary: DiscoverySummary::default(),
         }
+    }
+
+    /// Lets the children read and write this cache.
+    fn set_cache(&mut self, cache: Option<CacheFile>) {
+        self.source = Arc::new(Source { cache, ..(*self.source).clone() });
+    }
+
+    /// Tells what the cache knows.
+    async fn replayed(&mut self, evaluated: Evaluated) -> Result<(), DiscoverError> {
+        self.summary.is_cached = true;
+        for (path, text) in evaluated.warnings {
+            self.warning(Warning { path, text }).await?;
+        }
+        for (attr, drv_path) in evaluated.jobs {
+            self.job(attr, Job { drv_path, extra: None }).await?;
+        }
+        for error in evaluated.errors {
+            self.error(error).await?;
+        }
+        Ok(())
     }
 
     /// Works until the queue is empty. Dropping the set of calls kills the children at work.
@@ -234,11 +276,7 @@ impl Resolver {
         for item in listed.items {
             match item.result {
                 Err(message) => self.error(AttrError { attr: item.attr, message }).await?,
-                Ok(Job { drv_path, extra }) if self.merge.is_new_attribute(&item.attr) => {
-                    self.summary.attributes += 1;
-                    self.tell(Found::Attribute { path: item.attr, drv_path, extra }).await?;
-                }
-                Ok(_) => {}
+                Ok(job) => self.job(item.attr, job).await?,
             }
         }
         for error in listed.errors {
@@ -248,6 +286,14 @@ impl Resolver {
             self.warning(Warning { path: None, text }).await?;
         }
         Ok(())
+    }
+
+    async fn job(&mut self, path: AttrPath, job: Job) -> Result<(), DiscoverError> {
+        if !self.merge.is_new_attribute(&path) {
+            return Ok(());
+        }
+        self.summary.attributes += 1;
+        self.tell(Found::Attribute { path, drv_path: job.drv_path, extra: job.extra }).await
     }
 
     async fn error(&mut self, error: AttrError) -> Result<(), DiscoverError> {
@@ -263,6 +309,7 @@ impl Resolver {
             return Ok(());
         }
         self.summary.warnings += 1;
+        self.warnings.push((warning.path.clone(), warning.text.clone()));
         self.tell(Found::Warning { path: warning.path, text: warning.text }).await
     }
 

@@ -61,6 +61,8 @@ pub struct PoolSettings {
     pub nix_lib_dir: Option<PathBuf>,
     /// Folder for Nix's fetcher caches and as the children's home.
     pub cache_home: PathBuf,
+    /// Folder of the evaluation caches; `None` keeps nothing.
+    pub eval_cache: Option<PathBuf>,
     /// Longest time of one call; then the subprocess is killed.
     pub call_limit: Duration,
     /// Longest time from the start of a subprocess to its first byte.
@@ -80,6 +82,7 @@ impl PoolSettings {
             store_uri,
             nix_lib_dir: None,
             cache_home,
+            eval_cache: None,
             call_limit: Duration::from_secs(30 * 60),
             greeting_limit: Duration::from_secs(15),
         }

@@ -103,6 +103,8 @@ pub(crate) struct Transport {
     real_store_dir: Option<String>,
     guard: Arc<Guard>,
     _listed: Listed,
+    /// Version of Nix that it loaded.
+    pub(crate) nix_version: String,
     /// What this child has open.
     pub(crate) warm: Option<Arc<Source>>,
 }
@@ -142,6 +144,7 @@ impl Transport {
                     nix = started.nix_version,
                     "evaluator started"
                 );
+                transport.nix_version = started.nix_version;
                 Ok(transport)
             }
             Ok(Answer { response: Response::Err(failure), .. }) => {
@@ -193,6 +196,7 @@ impl Transport {
             max_rss: settings.max_rss_bytes,
             real_store_dir: real_store_dir(&settings.store_uri),
             guard: guard.clone(),
+            nix_version: String::new(),
             warm: None,
         })
     }

@@ -1,0 +1,199 @@
+//! A whole evaluation out of the cache alone.
+
+use std::collections::BTreeSet;
+
+use gradient_domain::pattern::{Pattern, PatternSet};
+use gradient_domain::{AttrPath, StorePath};
+use gradient_ipc::message::ListOk;
+use gradient_ipc::shard::{Recursion, Shard};
+use gradient_ipc::tree::AttrError;
+use gradient_ipc::walker;
+use rusqlite::{OptionalExtension, params};
+use sha2::{Digest, Sha256};
+
+use crate::file::{CacheError, EvalCache, remove};
+use crate::tree::{CachedTree, NoTree};
+
+/// Most warnings that are kept of one evaluation.
+pub const WARNINGS_MAX: usize = 1_000;
+
+/// What was asked of a flake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The includes and excludes.
+    pub patterns: PatternSet,
+    /// How far below them.
+    pub recursion: Recursion,
+}
+
+impl Request {
+    /// The request as the file names it.
+    fn key(&self) -> String {
+        let mut texts: Vec<String> =
+            Vec::<Pattern>::from(self.patterns.clone()).iter().map(Pattern::to_string).collect();
+        texts.sort();
+        let recursion = match self.recursion {
+            Recursion::Pattern => "pattern",
+            Recursion::Marked => "marked",
+            Recursion::Tree => "tree",
+            Recursion::WholeTree => "whole-tree",
+        };
+        format!("{recursion} {}", texts.join(","))
+    }
+}
+
+/// A warning, and the attribute that brought it up.
+pub type Warned = (Option<AttrPath>, String);
+
+/// Everything that an evaluation finds, sorted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Evaluated {
+    /// The derivations.
+    pub jobs: Vec<(AttrPath, StorePath)>,
+    /// What could not be evaluated.
+    pub errors: Vec<AttrError>,
+    /// What the evaluator warned of, and where.
+    pub warnings: Vec<Warned>,
+}
+
+impl Evaluated {
+    /// A digest of the derivations and errors.
+    fn digest(&self) -> String {
+        let mut digest = Sha256::new();
+        let mut part = |bytes: &[u8]| {
+            digest.update((bytes.len() as u64).to_le_bytes());
+            digest.update(bytes);
+        };
+        for (path, drv_path) in &self.jobs {
+            part(path.to_string().as_bytes());
+            part(drv_path.base_name().as_bytes());
+        }
+        part(b"errors");
+        for error in &self.errors {
+            part(error.attr.to_string().as_bytes());
+            part(error.message.as_bytes());
+        }
+        digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// What a cache says to a request.
+#[derive(Debug)]
+pub enum Replay {
+    /// The whole answer.
+    Complete(Evaluated),
+    /// Something has to be evaluated.
+    Incomplete,
+}
+
+/// Answers a request from the cache alone, if an evaluation of it was completed before and
+/// everything that it found is still there. A cache whose answer is not what that evaluation found
+/// is damaged: it is removed.
+///
+/// # Errors
+/// If the file does not answer.
+pub fn replay(
+    cache: EvalCache,
+    request: &Request,
+    exists: impl Fn(&StorePath) -> bool + 'static,
+) -> Result<Replay, CacheError> {
+    let Some((digest, warnings)) = cache.completed(request)? else {
+        return Ok(Replay::Incomplete);
+    };
+    let path = cache.path().to_owned();
+    let mut tree = CachedTree::in_memory(cache, || Ok(NoTree), exists)?;
+    match walk(&mut tree, request) {
+        None => Ok(Replay::Incomplete),
+        Some(outcome) if outcome.digest() == digest => {
+            Ok(Replay::Complete(Evaluated { warnings, ..outcome }))
+        }
+        Some(_) => {
+            drop(tree);
+            remove(&path).map_err(|source| CacheError::Io { path, source })?;
+            Ok(Replay::Incomplete)
+        }
+    }
+}
+
+impl EvalCache {
+    /// Notes that an evaluation of this request is complete, if the file alone can answer it; then
+    /// moves what was written into the main file. Called last, by the one that ran the evaluation.
+    /// Says whether it was noted.
+    ///
+    /// # Errors
+    /// If the file does not answer.
+    pub fn complete(
+        self,
+        request: &Request,
+        warnings: &[Warned],
+        exists: impl Fn(&StorePath) -> bool + 'static,
+    ) -> Result<bool, CacheError> {
+        let mut tree = CachedTree::in_memory(self, || Ok(NoTree), exists)?;
+        let outcome = walk(&mut tree, request);
+        let Some(cache) = tree.into_cache() else {
+            return Ok(false);
+        };
+        if let Some(outcome) = &outcome {
+            let kept = &warnings[..warnings.len().min(WARNINGS_MAX)];
+            let warnings = serde_json::to_string(kept).unwrap_or_else(|_| "[]".to_owned());
+            let one = "insert into GradientComplete(request, digest, attributes, errors, warnings)
+                       values (?, ?, ?, ?, ?)
+                       on conflict(request) do update set
+                         digest = excluded.digest,
+                         attributes = excluded.attributes,
+                         errors = excluded.errors,
+                         warnings = excluded.warnings";
+            let counts = (outcome.jobs.len() as u64, outcome.errors.len() as u64);
+            cache.connection.execute(
+                one,
+                params![request.key(), outcome.digest(), counts.0, counts.1, warnings],
+            )?;
+        }
+        cache.checkpoint()?;
+        Ok(outcome.is_some())
+    }
+
+    /// The digest and the warnings of a completed evaluation.
+    fn completed(&self, request: &Request) -> Result<Option<(String, Vec<Warned>)>, CacheError> {
+        let one = "select digest, warnings from GradientComplete where request = ?";
+        let found: Option<(String, String)> = self
+            .connection
+            .query_row(one, [request.key()], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        let Some((digest, warnings)) = found else {
+            return Ok(None);
+        };
+        let damaged = |error: serde_json::Error| CacheError::Damaged(error.to_string());
+        Ok(Some((digest, serde_json::from_str(&warnings).map_err(damaged)?)))
+    }
+}
+
+/// Walks the whole request over the cache alone; `None` as soon as it does not know something.
+fn walk(tree: &mut CachedTree<NoTree>, request: &Request) -> Option<Evaluated> {
+    let excludes: BTreeSet<AttrPath> = request.patterns.excludes.iter().cloned().collect();
+    let includes = request.patterns.includes.iter();
+    let whole = |include: &Pattern| Shard::whole(include.segments.clone(), request.recursion);
+    let mut shards: Vec<Shard> = includes.map(whole).collect();
+    let (mut jobs, mut errors) = (BTreeSet::new(), BTreeSet::new());
+    while let Some(shard) = shards.pop() {
+        let ListOk { items, deferred, warnings: _, errors: found } =
+            walker::list(tree, &shard, &excludes).ok()?;
+        if tree.forced() > 0 {
+            return None;
+        }
+        for item in items {
+            match item.result {
+                Ok(job) => drop(jobs.insert((item.attr, job.drv_path))),
+                Err(message) => drop(errors.insert(AttrError { attr: item.attr, message })),
+            }
+        }
+        errors.extend(found);
+        shards.extend(deferred);
+    }
+    let warnings = Vec::new();
+    Some(Evaluated {
+        jobs: jobs.into_iter().collect(),
+        errors: errors.into_iter().collect(),
+        warnings,
+    })
+}

@@ -1,0 +1,261 @@
+//! Rows of a cache file, read and written.
+
+use std::collections::{BTreeMap, HashMap};
+
+use gradient_ipc::tree::{NodeKind, ValueKind};
+use rusqlite::{OptionalExtension, TransactionBehavior, params};
+
+use crate::file::{CacheError, EvalCache};
+
+/// Parent of the root's row.
+pub(crate) const ABOVE_ROOT: i64 = 0;
+
+/// Type codes of Nix's table.
+pub(crate) mod code {
+    pub(crate) const ATTRS: i64 = 1;
+    pub(crate) const STRING: i64 = 2;
+    pub(crate) const MISSING: i64 = 3;
+}
+
+/// Numbers of the kinds of sets in `GradientNode`; those of other values are [`ValueKind`]'s.
+const KIND_SET: u8 = 20;
+const KIND_OPAQUE: u8 = 21;
+const KIND_DERIVATION: u8 = 22;
+
+/// One attribute, as the file knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) id: i64,
+    pub(crate) code: i64,
+    /// The text of a string.
+    pub(crate) value: Option<String>,
+    /// What was learned when it was forced; absent if it never was.
+    pub(crate) node: Option<Node>,
+}
+
+/// What is known of a value that was forced.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) kind: Option<NodeKind>,
+    pub(crate) recurses: Option<bool>,
+    /// Why it cannot be forced.
+    pub(crate) error: Option<String>,
+}
+
+/// Something that an evaluation learned of one attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fact {
+    /// Its parent has no such attribute.
+    Missing,
+    /// It can be forced.
+    Forced,
+    /// It can be forced and is this.
+    Kind(NodeKind),
+    /// It is a set of these attributes.
+    Names(Vec<String>),
+    /// Whether it says that it holds jobs.
+    Recurses(bool),
+    /// It is this text, with this context in Nix's form.
+    Text {
+        /// The text.
+        value: String,
+        /// The context.
+        context: Option<String>,
+    },
+    /// It cannot be forced.
+    Failed(String),
+}
+
+/// Where rows are read from: the file as it is now, or a copy of it in memory.
+pub(crate) enum Rows {
+    File(EvalCache),
+    Memory { file: EvalCache, rows: HashMap<i64, BTreeMap<String, Row>> },
+}
+
+impl Rows {
+    /// A copy of all rows, for a walk over all of them.
+    pub(crate) fn in_memory(file: EvalCache) -> Result<Rows, CacheError> {
+        let mut rows: HashMap<i64, BTreeMap<String, Row>> = HashMap::new();
+        {
+            let mut all = file.connection.prepare(&select("1"))?;
+            let mut found = all.query([])?;
+            while let Some(row) = found.next()? {
+                rows.entry(row.get(0)?).or_default().insert(row.get(1)?, read(row)?);
+            }
+        }
+        Ok(Rows::Memory { file, rows })
+    }
+
+    pub(crate) fn file(&mut self) -> &mut EvalCache {
+        match self {
+            Rows::File(file) | Rows::Memory { file, .. } => file,
+        }
+    }
+
+    pub(crate) fn into_file(self) -> EvalCache {
+        match self {
+            Rows::File(file) | Rows::Memory { file, .. } => file,
+        }
+    }
+
+    pub(crate) fn get(&self, parent: i64, name: &str) -> Result<Option<Row>, CacheError> {
+        match self {
+            Rows::File(file) => {
+                let one = select("a.parent = ? and a.name = ?");
+                let mut one = file.connection.prepare_cached(&one)?;
+                Ok(one.query_row((parent, name), read).optional()?)
+            }
+            Rows::Memory { rows, .. } => {
+                Ok(rows.get(&parent).and_then(|children| children.get(name)).cloned())
+            }
+        }
+    }
+
+    /// The sorted names of a set whose names are known.
+    pub(crate) fn names(&self, parent: i64) -> Result<Vec<String>, CacheError> {
+        match self {
+            Rows::File(file) => {
+                let all =
+                    "select name from Attributes where parent = ? and type != 3 order by name";
+                let mut all = file.connection.prepare_cached(all)?;
+                let names = all.query_map([parent], |row| row.get(0))?;
+                Ok(names.collect::<Result<_, _>>()?)
+            }
+            Rows::Memory { rows, .. } => {
+                let children = rows.get(&parent).into_iter().flatten();
+                let there = children.filter(|(_, row)| row.code != code::MISSING);
+                Ok(there.map(|(name, _)| name.clone()).collect())
+            }
+        }
+    }
+}
+
+fn select(condition: &str) -> String {
+    format!(
+        "select a.parent, a.name, a.rowid, a.type, a.value, n.attribute, n.kind, n.recurses, n.error
+         from Attributes a left join GradientNode n on n.attribute = a.rowid where {condition}"
+    )
+}
+
+fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
+    let is_node: Option<i64> = row.get(5)?;
+    let kind: Option<u8> = row.get(6)?;
+    let (recurses, error) = (row.get(7)?, row.get(8)?);
+    let node = is_node.map(|_| Node { kind: kind.and_then(kind_of), recurses, error });
+    Ok(Row { id: row.get(2)?, code: row.get(3)?, value: row.get(4)?, node })
+}
+
+fn number(kind: NodeKind) -> u8 {
+    match kind {
+        NodeKind::Set => KIND_SET,
+        NodeKind::Opaque => KIND_OPAQUE,
+        NodeKind::Derivation => KIND_DERIVATION,
+        NodeKind::Value(value) => value as u8,
+    }
+}
+
+fn kind_of(number: u8) -> Option<NodeKind> {
+    match number {
+        KIND_SET => Some(NodeKind::Set),
+        KIND_OPAQUE => Some(NodeKind::Opaque),
+        KIND_DERIVATION => Some(NodeKind::Derivation),
+        _ => ValueKind::ALL.into_iter().find(|value| *value as u8 == number).map(NodeKind::Value),
+    }
+}
+
+impl EvalCache {
+    /// Writes what one call learned, in one transaction of its own.
+    pub(crate) fn write(&mut self, facts: &[(Vec<String>, Fact)]) -> Result<(), CacheError> {
+        if facts.is_empty() {
+            return Ok(());
+        }
+        let begun = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut writer = Writer { connection: &begun, ids: HashMap::new() };
+        for (path, fact) in facts {
+            writer.fact(path, fact)?;
+        }
+        begun.commit()?;
+        Ok(())
+    }
+}
+
+struct Writer<'a> {
+    connection: &'a rusqlite::Connection,
+    ids: HashMap<&'a [String], i64>,
+}
+
+impl<'a> Writer<'a> {
+    fn fact(&mut self, path: &'a [String], fact: &'a Fact) -> Result<(), CacheError> {
+        let id = self.row(path)?;
+        match fact {
+            Fact::Missing => self.set(id, code::MISSING, None, None),
+            Fact::Text { value, context } => {
+                self.set(id, code::STRING, Some(value), context.as_deref())
+            }
+            Fact::Forced => self.node(id, None, None, None),
+            Fact::Kind(kind) => self.node(id, Some(number(*kind)), None, None),
+            Fact::Recurses(recurses) => self.node(id, None, Some(*recurses), None),
+            Fact::Failed(error) => self.node(id, None, None, Some(error)),
+            Fact::Names(names) => {
+                for name in names {
+                    self.placeholder(id, name)?;
+                }
+                self.set(id, code::ATTRS, None, None)
+            }
+        }
+    }
+
+    /// The row of a path; made with all rows above it if it is not there.
+    fn row(&mut self, path: &'a [String]) -> Result<i64, CacheError> {
+        if let Some(id) = self.ids.get(path) {
+            return Ok(*id);
+        }
+        let (parent, name) = match path.split_last() {
+            None => (ABOVE_ROOT, ""),
+            Some((name, above)) => (self.row(above)?, name.as_str()),
+        };
+        self.placeholder(parent, name)?;
+        let one = "select rowid from Attributes where parent = ? and name = ?";
+        let mut one = self.connection.prepare_cached(one)?;
+        let id = one.query_row((parent, name), |row| row.get(0))?;
+        self.ids.insert(path, id);
+        Ok(id)
+    }
+
+    fn placeholder(&self, parent: i64, name: &str) -> Result<(), CacheError> {
+        // Never replaced: another row id would orphan what is below.
+        let one = "insert into Attributes(parent, name, type) values (?, ?, 0)
+                   on conflict(parent, name) do nothing";
+        self.connection.prepare_cached(one)?.execute((parent, name))?;
+        Ok(())
+    }
+
+    fn set(
+        &self,
+        id: i64,
+        code: i64,
+        value: Option<&str>,
+        context: Option<&str>,
+    ) -> Result<(), CacheError> {
+        let one = "update Attributes set type = ?, value = ?, context = ? where rowid = ?";
+        self.connection.prepare_cached(one)?.execute(params![code, value, context, id])?;
+        Ok(())
+    }
+
+    /// Adds to what is known of a forced value.
+    fn node(
+        &self,
+        id: i64,
+        kind: Option<u8>,
+        recurses: Option<bool>,
+        error: Option<&str>,
+    ) -> Result<(), CacheError> {
+        let one = "insert into GradientNode(attribute, kind, recurses, error) values (?, ?, ?, ?)
+                   on conflict(attribute) do update set
+                     kind = coalesce(excluded.kind, kind),
+                     recurses = coalesce(excluded.recurses, recurses),
+                     error = coalesce(excluded.error, error)";
+        self.connection.prepare_cached(one)?.execute(params![id, kind, recurses, error])?;
+        Ok(())
+    }
+}

@@ -1,0 +1,394 @@
+//! An attribute tree behind its cache: what the file knows is not forced.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use gradient_domain::{AttrPath, StorePath};
+use gradient_ipc::tree::{AttrTree, Job, NodeKind, TreeError, ValueKind};
+
+use crate::file::{CacheError, EvalCache, remove};
+use crate::rows::{ABOVE_ROOT, Fact, Row, Rows, code};
+
+/// Sets up to this size get their names written also where nobody asked for them: for `nix`, which
+/// asks every set on the way to a derivation.
+const NAMES_UNASKED_MAX: usize = 64;
+/// Attributes of a derivation that `nix` looks at before it builds it.
+const LOOKED_AT_BY_NIX: [&str; 2] = ["meta", "outputSpecified"];
+
+/// Opens the tree behind the cache, once something has to be forced.
+type Opener<T> = Box<dyn FnMut() -> Result<T, TreeError>>;
+/// Whether a `.drv` file is still in the store.
+type Exists = Box<dyn Fn(&StorePath) -> bool>;
+
+/// A tree with its cache in front.
+pub struct CachedTree<T> {
+    open: Opener<T>,
+    inner: Option<T>,
+    rows: Option<Rows>,
+    exists: Exists,
+    facts: Vec<(Vec<String>, Fact)>,
+    forced: u64,
+    /// Where the walk is, for a tree that is opened in the middle of one.
+    begun: Option<AttrPath>,
+}
+
+/// A value of a cached tree. Forced only when that is needed.
+pub struct Cursor<N> {
+    parent: Option<Rc<Cursor<N>>>,
+    name: String,
+    row: Option<Row>,
+    value: RefCell<Option<N>>,
+}
+
+impl<N> Cursor<N> {
+    fn path(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        let mut at = self;
+        while let Some(parent) = &at.parent {
+            names.push(at.name.clone());
+            at = parent;
+        }
+        names.reverse();
+        names
+    }
+
+    fn node(&self) -> Option<&crate::rows::Node> {
+        self.row.as_ref()?.node.as_ref()
+    }
+}
+
+impl<T: AttrTree> CachedTree<T>
+where
+    T::Node: Clone,
+{
+    /// A tree that is opened by `open` when something has to be forced. `exists` says whether a
+    /// `.drv` file is still there; one that is not is instantiated again.
+    pub fn new(
+        cache: Option<EvalCache>,
+        open: impl FnMut() -> Result<T, TreeError> + 'static,
+        exists: impl Fn(&StorePath) -> bool + 'static,
+    ) -> CachedTree<T> {
+        CachedTree {
+            open: Box::new(open),
+            inner: None,
+            rows: cache.map(Rows::File),
+            exists: Box::new(exists),
+            facts: Vec::new(),
+            forced: 0,
+            begun: None,
+        }
+    }
+
+    /// As [`CachedTree::new`], with all of the file read into memory at once.
+    pub(crate) fn in_memory(
+        cache: EvalCache,
+        open: impl FnMut() -> Result<T, TreeError> + 'static,
+        exists: impl Fn(&StorePath) -> bool + 'static,
+    ) -> Result<CachedTree<T>, CacheError> {
+        let rows = Some(Rows::in_memory(cache)?);
+        Ok(CachedTree { rows, ..Self::new(None, open, exists) })
+    }
+
+    /// How often the tree behind the cache was asked.
+    #[must_use]
+    pub fn forced(&self) -> u64 {
+        self.forced
+    }
+
+    /// The tree behind the cache, if it was opened.
+    pub fn opened(&mut self) -> Option<&mut T> {
+        self.inner.as_mut()
+    }
+
+    /// Writes what was learned since the last time, in one transaction. A cache that cannot be
+    /// written is used no longer; an evaluation never fails for it.
+    pub fn flush(&mut self) {
+        let facts = std::mem::take(&mut self.facts);
+        let Some(rows) = &mut self.rows else {
+            return;
+        };
+        if let Err(error) = rows.file().write(&facts) {
+            self.give_up(&error);
+        }
+    }
+
+    /// Stops using the cache; a damaged one is removed.
+    fn give_up(&mut self, error: &CacheError) {
+        eprintln!("note: the evaluation cache is not used any more: {error}");
+        let Some(rows) = self.rows.take() else {
+            return;
+        };
+        if error.is_of_no_use() {
+            let path = rows.into_file().path().to_owned();
+            // If it cannot be removed now, whoever opens it next tries again.
+            let _ = remove(&path);
+        }
+    }
+
+    pub(crate) fn into_cache(self) -> Option<EvalCache> {
+        self.rows.map(Rows::into_file)
+    }
+
+    fn row(&mut self, parent: Option<i64>, name: &str) -> Option<Row> {
+        let found = self.rows.as_ref()?.get(parent?, name);
+        found.unwrap_or_else(|error| {
+            self.give_up(&error);
+            None
+        })
+    }
+
+    fn learn(&mut self, path: Vec<String>, fact: Fact) {
+        if self.rows.is_some() {
+            self.facts.push((path, fact));
+        }
+    }
+
+    /// Notes an error if every evaluation will meet it again, and passes it on.
+    fn failed(&mut self, path: Vec<String>, error: TreeError) -> TreeError {
+        if error.is_repeatable {
+            self.learn(path, Fact::Failed(error.message.clone()));
+        }
+        error
+    }
+
+    fn inner(&mut self) -> Result<&mut T, TreeError> {
+        self.forced += 1;
+        let inner = match self.inner.take() {
+            Some(inner) => inner,
+            None => {
+                let mut inner = (self.open)()?;
+                if let Some(path) = &self.begun {
+                    inner.begin(path);
+                }
+                inner
+            }
+        };
+        Ok(self.inner.insert(inner))
+    }
+
+    /// The value itself.
+    fn force(&mut self, at: &Cursor<T::Node>) -> Result<T::Node, TreeError> {
+        if let Some(value) = at.value.borrow().as_ref() {
+            return Ok(value.clone());
+        }
+        let value = match &at.parent {
+            None => self.inner()?.root()?,
+            Some(parent) => {
+                let parent = self.force(parent)?;
+                let child = self.inner()?.child(&parent, &at.name)?;
+                child.ok_or_else(|| TreeError::passing("the attribute is there no longer"))?
+            }
+        };
+        at.value.replace(Some(value.clone()));
+        Ok(value)
+    }
+
+    /// Writes the names of a small set that was forced anyway.
+    fn learn_names(&mut self, at: &Cursor<T::Node>, value: &T::Node) {
+        let is_known = at.row.as_ref().is_some_and(|row| row.code == code::ATTRS);
+        if is_known || self.rows.is_none() {
+            return;
+        }
+        let size = self.inner().map_or(0, |inner| inner.size(value));
+        if size == 0 || size > NAMES_UNASKED_MAX {
+            return;
+        }
+        let path = at.path();
+        if self.facts.iter().any(|(of, fact)| *of == path && matches!(fact, Fact::Names(_))) {
+            return;
+        }
+        if let Ok(names) = self.inner().and_then(|inner| inner.names(value)) {
+            self.learn(path, Fact::Names(names));
+        }
+    }
+}
+
+impl<T: AttrTree> AttrTree for CachedTree<T>
+where
+    T::Node: Clone,
+{
+    type Node = Rc<Cursor<T::Node>>;
+
+    fn root(&mut self) -> Result<Self::Node, TreeError> {
+        let row = self.row(Some(ABOVE_ROOT), "");
+        let root = Cursor { parent: None, name: String::new(), row, value: RefCell::new(None) };
+        if root.row.is_none() {
+            self.force(&root)?;
+            self.learn(Vec::new(), Fact::Forced);
+        }
+        Ok(Rc::new(root))
+    }
+
+    fn begin(&mut self, path: &AttrPath) {
+        match &mut self.inner {
+            Some(inner) => inner.begin(path),
+            None => self.begun = Some(path.clone()),
+        }
+    }
+
+    fn kind(&mut self, at: &Self::Node) -> Result<NodeKind, TreeError> {
+        if let Some(kind) = at.node().and_then(|node| node.kind) {
+            return Ok(kind);
+        }
+        if at.row.as_ref().is_some_and(|row| row.code == code::STRING) {
+            return Ok(NodeKind::Value(ValueKind::String));
+        }
+        let value = self.force(at)?;
+        match self.inner()?.kind(&value) {
+            Ok(kind) => {
+                self.learn(at.path(), Fact::Kind(kind));
+                Ok(kind)
+            }
+            Err(error) => Err(self.failed(at.path(), error)),
+        }
+    }
+
+    fn names(&mut self, at: &Self::Node) -> Result<Vec<String>, TreeError> {
+        if let Some(row) = at.row.as_ref().filter(|row| row.code == code::ATTRS)
+            && let Some(rows) = &self.rows
+        {
+            match rows.names(row.id) {
+                Ok(names) => return Ok(names),
+                Err(error) => self.give_up(&error),
+            }
+        }
+        if matches!(self.kind(at)?, NodeKind::Value(_)) {
+            return Ok(Vec::new());
+        }
+        let value = self.force(at)?;
+        let names = self.inner()?.names(&value)?;
+        self.learn(at.path(), Fact::Names(names.clone()));
+        Ok(names)
+    }
+
+    fn size(&mut self, at: &Self::Node) -> usize {
+        let value = self.force(at);
+        value.and_then(|value| Ok(self.inner()?.size(&value))).unwrap_or(0)
+    }
+
+    fn has(&mut self, at: &Self::Node, name: &str) -> bool {
+        let value = self.force(at);
+        value.and_then(|value| Ok(self.inner()?.has(&value, name))).unwrap_or(false)
+    }
+
+    fn child(&mut self, at: &Self::Node, name: &str) -> Result<Option<Self::Node>, TreeError> {
+        let row = self.row(at.row.as_ref().map(|row| row.id), name);
+        let cursor = |row: Option<Row>, value| {
+            let (parent, name) = (Some(at.clone()), name.to_owned());
+            Some(Rc::new(Cursor { parent, name, row, value: RefCell::new(value) }))
+        };
+        match (&row, at.row.as_ref().map(|row| row.code)) {
+            // All names of the set are known, and this is none of them; or it is no set.
+            (None, Some(code::ATTRS | code::STRING)) => return Ok(None),
+            (Some(Row { code: code::MISSING, .. }), _) => return Ok(None),
+            // Written beside the path of a derivation.
+            (Some(Row { code: code::STRING, .. }), _) => return Ok(cursor(row, None)),
+            (Some(Row { node: Some(node), .. }), _) => match &node.error {
+                Some(error) => return Err(TreeError::repeatable(error.clone())),
+                None => return Ok(cursor(row, None)),
+            },
+            (Some(_) | None, _) => {}
+        }
+        let parent = self.force(at)?;
+        self.learn_names(at, &parent);
+        let mut path = at.path();
+        path.push(name.to_owned());
+        match self.inner()?.child(&parent, name) {
+            Ok(None) => {
+                self.learn(path, Fact::Missing);
+                Ok(None)
+            }
+            Ok(Some(value)) => {
+                self.learn(path, Fact::Forced);
+                Ok(cursor(row, Some(value)))
+            }
+            Err(error) => Err(self.failed(path, error)),
+        }
+    }
+
+    fn recurses(&mut self, at: &Self::Node) -> Result<bool, TreeError> {
+        if let Some(recurses) = at.node().and_then(|node| node.recurses) {
+            return Ok(recurses);
+        }
+        let value = self.force(at)?;
+        // An error stays with the walk: the set itself is fine.
+        let recurses = self.inner()?.recurses(&value)?;
+        self.learn(at.path(), Fact::Recurses(recurses));
+        Ok(recurses)
+    }
+
+    fn job(&mut self, at: &Self::Node) -> Result<Job, TreeError> {
+        let drv_path = |path: &[String]| [path, &["drvPath".to_owned()]].concat();
+        if let Some(row) = self.row(at.row.as_ref().map(|row| row.id), "drvPath") {
+            let known = row.value.as_deref().and_then(|text| text.parse::<StorePath>().ok());
+            if let Some(known) = known.filter(|path| path.is_derivation() && (self.exists)(path)) {
+                return Ok(Job { drv_path: known, extra: None });
+            }
+            if let Some(error) = row.node.and_then(|node| node.error) {
+                return Err(TreeError::repeatable(error));
+            }
+        }
+        let value = self.force(at)?;
+        let path = at.path();
+        let job = match self.inner()?.job(&value) {
+            Ok(job) => job,
+            Err(error) => return Err(self.failed(drv_path(&path), error)),
+        };
+        let context = Some(format!("={}", job.drv_path.base_name()));
+        let text = |value: String, context| Fact::Text { value, context };
+        self.learn(drv_path(&path), text(job.drv_path.to_string(), context));
+        self.learn(
+            [path.as_slice(), &["type".to_owned()]].concat(),
+            text("derivation".into(), None),
+        );
+        for name in LOOKED_AT_BY_NIX {
+            if !self.inner()?.has(&value, name) {
+                self.learn([path.as_slice(), &[name.to_owned()]].concat(), Fact::Missing);
+            }
+        }
+        Ok(job)
+    }
+}
+
+/// Nothing is behind this: whatever a cache does not know cannot be had.
+pub struct NoTree;
+
+impl AttrTree for NoTree {
+    type Node = ();
+
+    fn root(&mut self) -> Result<(), TreeError> {
+        Err(unknown())
+    }
+
+    fn kind(&mut self, _node: &()) -> Result<NodeKind, TreeError> {
+        Err(unknown())
+    }
+
+    fn names(&mut self, _node: &()) -> Result<Vec<String>, TreeError> {
+        Err(unknown())
+    }
+
+    fn size(&mut self, _node: &()) -> usize {
+        0
+    }
+
+    fn has(&mut self, _node: &(), _name: &str) -> bool {
+        false
+    }
+
+    fn child(&mut self, _node: &(), _name: &str) -> Result<Option<()>, TreeError> {
+        Err(unknown())
+    }
+
+    fn recurses(&mut self, _node: &()) -> Result<bool, TreeError> {
+        Err(unknown())
+    }
+
+    fn job(&mut self, _node: &()) -> Result<Job, TreeError> {
+        Err(unknown())
+    }
+}
+
+fn unknown() -> TreeError {
+    TreeError::passing("the evaluation cache does not know this")
+}

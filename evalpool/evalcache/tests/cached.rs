@@ -1,0 +1,416 @@
+//! A tree behind its cache gives what the tree gives, and the second time without being asked.
+
+#[path = "../../ipc/tests/made_up/mod.rs"]
+mod made_up;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use gradient_domain::pattern::PatternSet;
+use gradient_domain::{AttrPath, StorePath};
+use gradient_evalcache::{CachedTree, EvalCache, Folder, Replay, Request, replay};
+use gradient_ipc::shard::{Recursion, Shard};
+use gradient_ipc::tree::{AttrError, AttrTree, Job, NodeKind, TreeError};
+use gradient_ipc::walker;
+use made_up::{Tree, Value, any_recursion, any_root, any_set};
+use proptest::prelude::*;
+
+const FINGERPRINT: &str = "f00f";
+
+type Found = (BTreeSet<(AttrPath, Result<Job, String>)>, BTreeSet<AttrError>);
+
+/// A made-up tree that owns its values, as an opener needs it.
+struct Owned(Arc<Value>);
+
+impl AttrTree for Owned {
+    type Node = Arc<(Arc<Value>, Vec<String>)>;
+
+    fn root(&mut self) -> Result<Self::Node, TreeError> {
+        Ok(Arc::new((self.0.clone(), Vec::new())))
+    }
+
+    fn kind(&mut self, node: &Self::Node) -> Result<NodeKind, TreeError> {
+        self.at(node, |tree, value| tree.kind(value))
+    }
+
+    fn names(&mut self, node: &Self::Node) -> Result<Vec<String>, TreeError> {
+        self.at(node, |tree, value| tree.names(value))
+    }
+
+    fn size(&mut self, node: &Self::Node) -> usize {
+        self.at(node, |tree, value| Ok(tree.size(value))).unwrap_or(0)
+    }
+
+    fn has(&mut self, node: &Self::Node, name: &str) -> bool {
+        self.at(node, |tree, value| Ok(tree.has(value, name))).unwrap_or(false)
+    }
+
+    fn child(&mut self, node: &Self::Node, name: &str) -> Result<Option<Self::Node>, TreeError> {
+        let child = self.at(node, |tree, value| Ok(tree.child(value, name)?.is_some()))?;
+        let path = [node.1.as_slice(), &[name.to_owned()]].concat();
+        Ok(child.then(|| Arc::new((self.0.clone(), path))))
+    }
+
+    fn recurses(&mut self, node: &Self::Node) -> Result<bool, TreeError> {
+        self.at(node, |tree, value| tree.recurses(value))
+    }
+
+    fn job(&mut self, node: &Self::Node) -> Result<Job, TreeError> {
+        self.at(node, |tree, value| tree.job(value))
+    }
+}
+
+impl Owned {
+    fn at<R>(
+        &self,
+        node: &Arc<(Arc<Value>, Vec<String>)>,
+        look: impl for<'a> FnOnce(&mut Tree<'a>, &&'a Value) -> Result<R, TreeError>,
+    ) -> Result<R, TreeError> {
+        let mut tree = Tree::new(&node.0);
+        let mut value = tree.root()?;
+        for name in &node.1 {
+            value = tree.child(&value, name)?.expect("a path that was found");
+        }
+        look(&mut tree, &value)
+    }
+}
+
+fn cached(file: &Path, root: &Arc<Value>) -> CachedTree<Owned> {
+    let cache = EvalCache::open(file, FINGERPRINT).expect("a cache");
+    let root = root.clone();
+    CachedTree::new(Some(cache), move || Ok(Owned(root.clone())), |_| true)
+}
+
+/// Walks a whole request, one list after the other, and gives how often the tree was asked.
+fn walk<T: AttrTree>(tree: &mut T, request: &Request, mut flush: impl FnMut(&mut T)) -> Found {
+    let excludes: BTreeSet<_> = request.patterns.excludes.iter().cloned().collect();
+    let includes = request.patterns.includes.iter();
+    let mut shards: Vec<_> =
+        includes.map(|include| Shard::whole(include.segments.clone(), request.recursion)).collect();
+    let mut found = Found::default();
+    while let Some(shard) = shards.pop() {
+        let listed = walker::list(tree, &shard, &excludes).expect("root");
+        flush(tree);
+        found.0.extend(listed.items.into_iter().map(|item| (item.attr, item.result)));
+        found.1.extend(listed.errors);
+        shards.extend(listed.deferred);
+    }
+    found
+}
+
+fn request(patterns: PatternSet, recursion: Recursion) -> Request {
+    Request { patterns, recursion }
+}
+
+fn file(dir: &tempfile::TempDir) -> PathBuf {
+    dir.path().join("cache.sqlite")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_second_walk_forces_nothing_and_finds_the_same(
+        root in any_root(),
+        first in any_set(),
+        second in any_set(),
+        recursion in any_recursion(),
+    ) {
+        let dir = tempfile::tempdir().expect("a folder");
+        let root = Arc::new(root);
+        for patterns in [first.clone(), second, first] {
+            let request = request(patterns, recursion);
+            let plain = walk(&mut Owned(root.clone()), &request, |_| {});
+            let mut once = cached(&file(&dir), &root);
+            prop_assert_eq!(&plain, &walk(&mut once, &request, CachedTree::flush));
+            drop(once);
+            let mut twice = cached(&file(&dir), &root);
+            prop_assert_eq!(&plain, &walk(&mut twice, &request, CachedTree::flush));
+            prop_assert_eq!(twice.forced(), 0);
+            drop(twice);
+            let cache = EvalCache::open(&file(&dir), FINGERPRINT).expect("a cache");
+            prop_assert!(cache.complete(&request, &[(None, "w".into())], |_| true).expect("noted"));
+            let cache = EvalCache::open(&file(&dir), FINGERPRINT).expect("a cache");
+            let Replay::Complete(known) = replay(cache, &request, |_| true).expect("an answer") else {
+                panic!("the cache does not know what it was told");
+            };
+            let jobs = plain.0.iter().filter(|(_, result)| result.is_ok()).count();
+            prop_assert_eq!(known.jobs.len(), jobs);
+            let failed = plain.0.len() - jobs;
+            prop_assert!(known.errors.len() <= plain.1.len() + failed);
+            prop_assert!(known.errors.len() >= plain.1.len());
+            prop_assert_eq!(known.warnings, vec![(None, "w".to_owned())]);
+        }
+    }
+}
+
+fn packages(count: usize) -> Arc<Value> {
+    let derivation = |n: usize| (format!("p{n:03}"), Value::Derivation(Default::default()));
+    let set = Value::Set((0..count).map(derivation).collect());
+    let system = Value::Set([("x".to_owned(), set)].into());
+    Arc::new(Value::Set([("packages".to_owned(), system)].into()))
+}
+
+fn all() -> Request {
+    request("packages.x.*".parse().expect("patterns"), Recursion::Pattern)
+}
+
+/// Fills a cache; gives what it answers then.
+fn filled(file: &Path, root: &Arc<Value>) -> Found {
+    let mut tree = cached(file, root);
+    let found = walk(&mut tree, &all(), CachedTree::flush);
+    drop(tree);
+    let cache = EvalCache::open(file, FINGERPRINT).expect("a cache");
+    assert!(cache.complete(&all(), &[], |_| true).expect("noted"));
+    found
+}
+
+fn is_complete(file: &Path) -> bool {
+    let cache = EvalCache::open(file, FINGERPRINT).expect("a cache");
+    matches!(replay(cache, &all(), |_| true).expect("an answer"), Replay::Complete(_))
+}
+
+#[test]
+fn eight_writers_lose_nothing() {
+    let root = packages(400);
+    for _ in 0..10 {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = file(&dir);
+        std::thread::scope(|scope| {
+            for writer in 0..8 {
+                let (root, path) = (&root, &path);
+                scope.spawn(move || {
+                    let mut tree = cached(path, root);
+                    let names: Vec<String> = (0..400).map(|n| format!("p{n:03}")).collect();
+                    for batch in names.chunks(10).skip(writer).step_by(8) {
+                        let set = ["packages", "x"].into_iter().collect();
+                        let shard = Shard::of_set(&set, batch.to_vec(), Recursion::Pattern);
+                        walker::list(&mut tree, &shard, &BTreeSet::new()).expect("root");
+                        tree.flush();
+                    }
+                });
+            }
+        });
+        // Everybody wrote their part and nobody the names; one more walk adds those.
+        let mut tree = cached(&path, &root);
+        let mut names_only = tree.root().expect("root");
+        for name in ["packages", "x"] {
+            names_only = tree.child(&names_only, name).expect("there").expect("there");
+        }
+        assert_eq!(tree.kind(&names_only), Ok(NodeKind::Set));
+        assert_eq!(tree.names(&names_only).expect("names").len(), 400);
+        tree.flush();
+        drop(tree);
+        let mut third = cached(&path, &root);
+        let found = walk(&mut third, &all(), CachedTree::flush);
+        assert_eq!((found.0.len(), third.forced()), (400, 0));
+    }
+}
+
+#[test]
+fn a_file_of_no_use_is_a_miss_and_heals() {
+    let root = packages(40);
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = file(&dir);
+    let right = filled(&path, &root);
+    let good = std::fs::read(&path).expect("the file");
+    let old = {
+        let connection = EvalCache::open(&path, FINGERPRINT).expect("a cache");
+        drop(connection);
+        let other = dir.path().join("old.sqlite");
+        std::fs::copy(&path, &other).expect("copied");
+        other
+    };
+    let mut faults: Vec<(String, Vec<u8>)> = vec![
+        ("empty".into(), Vec::new()),
+        ("text".into(), b"this is no database, however long it is".repeat(100)),
+        ("foreign".into(), include_bytes!("fixtures/foreign.sqlite").to_vec()),
+    ];
+    for part in 1..16 {
+        let len = good.len() * part / 16;
+        faults.push((format!("cut at {len}"), good[..len].to_vec()));
+    }
+    for page in 0..good.len() / 4096 {
+        let mut zeroed = good.clone();
+        zeroed[page * 4096..(page + 1) * 4096].fill(0);
+        faults.push((format!("page {page} of zeros"), zeroed));
+        let mut noise = good.clone();
+        noise[page * 4096..(page + 1) * 4096].fill(0xa5);
+        faults.push((format!("page {page} of noise"), noise));
+    }
+    for (what, bytes) in faults {
+        gradient_evalcache::remove(&path).expect("removed");
+        std::fs::write(&path, bytes).expect("written");
+        let cache = EvalCache::open(&path, FINGERPRINT).expect("a cache, whatever the file was");
+        if let Ok(Replay::Complete(known)) = replay(cache, &all(), |_| true) {
+            // An index that this answer did not need.
+            let jobs = right.0.iter().filter_map(|(path, job)| Some((path, job.as_ref().ok()?)));
+            let jobs: Vec<_> =
+                jobs.map(|(path, job)| (path.clone(), job.drv_path.clone())).collect();
+            assert_eq!(known.jobs, jobs, "{what} gives a wrong answer");
+        }
+        let well = EvalCache::open(&path, FINGERPRINT).expect("a cache").check().is_ok();
+        if !well {
+            gradient_evalcache::remove(&path).expect("removed");
+        }
+        let mut tree = cached(&path, &root);
+        assert_eq!(walk(&mut tree, &all(), CachedTree::flush), right, "{what}");
+        drop(tree);
+        assert_eq!(filled(&path, &root), right, "{what}");
+        assert!(is_complete(&path), "{what} does not heal");
+    }
+    // Of another flake.
+    let other = EvalCache::open(&old, "beef").expect("made anew");
+    assert!(matches!(replay(other, &all(), |_| true), Ok(Replay::Incomplete)));
+}
+
+#[test]
+fn a_changed_answer_is_noticed() {
+    let root = packages(4);
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = file(&dir);
+    filled(&path, &root);
+    let text = std::fs::read(&path).expect("the file");
+    // One letter of one stored path, in a page that stays well-formed.
+    let wanted = format!("{}-x.drv", "0".repeat(32));
+    let at = text
+        .windows(wanted.len())
+        .position(|window| window == wanted.as_bytes())
+        .expect("a stored path");
+    let mut changed = text;
+    changed[at] = b'1';
+    gradient_evalcache::remove(&path).expect("removed");
+    std::fs::write(&path, changed).expect("written");
+    assert!(!is_complete(&path), "a wrong answer was given");
+    assert!(!path.exists() || !is_complete(&path));
+    filled(&path, &root);
+    assert!(is_complete(&path));
+}
+
+#[test]
+fn a_derivation_that_is_gone_is_instantiated_again() {
+    let root = packages(4);
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = file(&dir);
+    filled(&path, &root);
+    let cache = EvalCache::open(&path, FINGERPRINT).expect("a cache");
+    assert!(matches!(replay(cache, &all(), |_: &StorePath| false), Ok(Replay::Incomplete)));
+    let cache = EvalCache::open(&path, FINGERPRINT).expect("a cache");
+    let owned = root.clone();
+    let mut tree = CachedTree::new(Some(cache), move || Ok(Owned(owned.clone())), |_| false);
+    assert_eq!(walk(&mut tree, &all(), CachedTree::flush).0.len(), 4);
+    assert!(tree.forced() >= 4, "each was asked for again");
+}
+
+/// As [`Owned`], on a bad day.
+struct Flaky(Owned);
+
+impl AttrTree for Flaky {
+    type Node = <Owned as AttrTree>::Node;
+
+    fn root(&mut self) -> Result<Self::Node, TreeError> {
+        self.0.root()
+    }
+
+    fn kind(&mut self, node: &Self::Node) -> Result<NodeKind, TreeError> {
+        self.0.kind(node)
+    }
+
+    fn names(&mut self, node: &Self::Node) -> Result<Vec<String>, TreeError> {
+        self.0.names(node)
+    }
+
+    fn size(&mut self, node: &Self::Node) -> usize {
+        self.0.size(node)
+    }
+
+    fn has(&mut self, node: &Self::Node, name: &str) -> bool {
+        self.0.has(node, name)
+    }
+
+    fn child(&mut self, node: &Self::Node, name: &str) -> Result<Option<Self::Node>, TreeError> {
+        self.0.child(node, name)
+    }
+
+    fn recurses(&mut self, node: &Self::Node) -> Result<bool, TreeError> {
+        self.0.recurses(node)
+    }
+
+    fn job(&mut self, _node: &Self::Node) -> Result<Job, TreeError> {
+        Err(TreeError::passing("disk full"))
+    }
+}
+
+#[test]
+fn what_may_pass_is_not_kept() {
+    let root = packages(3);
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = file(&dir);
+    let cache = EvalCache::open(&path, FINGERPRINT).expect("a cache");
+    let owned = root.clone();
+    let open = move || Ok(Flaky(Owned(owned.clone())));
+    let mut tree = CachedTree::new(Some(cache), open, |_| true);
+    let found = walk(&mut tree, &all(), CachedTree::flush);
+    assert!(found.0.iter().all(|(_, result)| *result == Err("disk full".into())));
+    drop(tree);
+    let cache = EvalCache::open(&path, FINGERPRINT).expect("a cache");
+    assert!(!cache.complete(&all(), &[], |_| true).expect("an answer"), "it is not complete");
+    assert!(!is_complete(&path));
+    assert!(filled(&path, &root).0.iter().all(|(_, result)| result.is_ok()));
+}
+
+#[test]
+fn a_folder_is_listed_checked_swept_and_purged() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = Folder::new(dir.path());
+    let name = |n: char| n.to_string().repeat(64);
+    for n in ['a', 'b', 'c'] {
+        let path = folder.file(&name(n));
+        drop(EvalCache::open(&path, &name(n)).expect("a cache"));
+    }
+    std::fs::write(dir.path().join("notes.txt"), "not ours").expect("written");
+    gradient_evalcache::remove(&folder.file(&name('b'))).expect("removed");
+    std::fs::write(folder.file(&name('b')), "damaged").expect("written");
+    let listed: Vec<_> =
+        folder.list().expect("a list").into_iter().map(|k| k.fingerprint).collect();
+    assert_eq!(listed.len(), 3);
+    assert!(matches!(
+        folder.check(&name('a')).expect("checked"),
+        gradient_evalcache::Finding::Well { attributes: 0, .. }
+    ));
+    assert!(matches!(
+        folder.check(&name('b')).expect("checked"),
+        gradient_evalcache::Finding::Useless(_)
+    ));
+    let now = std::time::SystemTime::now();
+    let day = std::time::Duration::from_secs(24 * 60 * 60);
+    assert_eq!(folder.sweep(now, day, u64::MAX).expect("swept"), []);
+    let later = now + 2 * day;
+    folder.touch(&name('c'));
+    assert_eq!(folder.sweep(later, day, u64::MAX).expect("swept").len(), 3);
+    drop(EvalCache::open(&folder.file(&name('a')), &name('a')).expect("a cache"));
+    assert_eq!(folder.sweep(now, day, 1).expect("swept").len(), 1, "too large");
+    drop(EvalCache::open(&folder.file(&name('a')), &name('a')).expect("a cache"));
+    assert_eq!(folder.purge(|_| true).expect("purged").len(), 1);
+    assert_eq!(folder.list().expect("a list"), []);
+    assert!(dir.path().join("notes.txt").exists());
+}
+
+#[test]
+fn an_exported_copy_has_nixs_table_alone() {
+    let root = packages(4);
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = file(&dir);
+    filled(&path, &root);
+    let cache = EvalCache::open(&path, FINGERPRINT).expect("a cache");
+    let target = dir.path().join("eval-cache-v5/x.sqlite");
+    let attributes = gradient_evalcache::export(&cache, &target).expect("exported");
+    // The root, packages, x, and each of four with type, drvPath and what nix looks for.
+    assert_eq!(attributes, 3 + 4 * 5);
+    let text = std::fs::read(&target).expect("the copy");
+    let has = |needle: &str| text.windows(needle.len()).any(|part| part == needle.as_bytes());
+    assert!(has("CREATE TABLE Attributes") && !has("GradientNode"));
+    let again = gradient_evalcache::export(&cache, &target).expect("exported over it");
+    assert_eq!(again, attributes);
+}
