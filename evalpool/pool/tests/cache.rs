@@ -1,0 +1,221 @@
+//! The evaluation cache on a real Nix: a repeat forces nothing, and nothing that happens on the way
+//! makes a later evaluation wrong.
+
+mod common;
+mod host;
+
+use std::path::{Path, PathBuf};
+
+use common::{Run, attributes, discover, errors};
+use gradient_domain::pattern::PatternSet;
+use gradient_pool::{Evaluation, Found, Pool, PoolSettings};
+use host::NixHost;
+
+const CHILD: &str = env!("CARGO_BIN_EXE_gradient-eval-child");
+const PACKAGES: &str = "packages.x86_64-linux.*";
+
+fn flake(host: &NixHost, name: &str) -> String {
+    let file = format!("{}/tests/flakes/{name}.nix", env!("CARGO_MANIFEST_DIR"));
+    host.flake(name, &std::fs::read_to_string(file).expect("flake"))
+}
+
+fn settings(host: &NixHost, children: usize) -> PoolSettings {
+    let mut settings = host.settings(CHILD, children);
+    settings.eval_cache = Some(host.path().join("eval-caches"));
+    settings
+}
+
+/// What is done to a cache file.
+type Harm<'a> = Box<dyn Fn(&Path) + 'a>;
+
+/// The one cache file of a host.
+fn cache_file(host: &NixHost) -> PathBuf {
+    let folder = std::fs::read_dir(host.path().join("eval-caches")).expect("a folder");
+    let mut files = folder.flatten().map(|entry| entry.path());
+    let is_cache = |path: &PathBuf| path.extension().is_some_and(|suffix| suffix == "sqlite");
+    files.find(is_cache).expect("a cache")
+}
+
+/// Evaluates with a new pool; gives what was found and how many children were started.
+async fn fresh(host: &NixHost, children: usize, flake: &str, patterns: &str) -> (Run, u64) {
+    let pool = Pool::new(settings(host, children)).expect("pool");
+    let run = discover(&pool, flake, patterns).await;
+    pool.shutdown().await;
+    (run, pool.children_started())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeat_of_a_locked_flake_starts_no_evaluator() {
+    for name in ["N01", "N03", "R06", "R12", "X01", "X06"] {
+        let host = NixHost::start();
+        let flake = flake(&host, name);
+        let ((first, summary), started) = fresh(&host, 2, &flake, "*").await;
+        assert!(!summary.expect("evaluated").is_cached && started > 0, "{name}");
+        let ((second, summary), started) = fresh(&host, 2, &flake, "*").await;
+        assert_eq!(first, second, "{name}");
+        assert!(summary.expect("known").is_cached, "{name}");
+        assert_eq!(started, 0, "{name}: a complete cache needs no evaluator");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_request_forces_only_what_is_not_known() {
+    let host = NixHost::start();
+    // Says so whenever it is opened.
+    let text = r#"{ outputs = { self }: builtins.warn "opened" { packages.x86_64-linux = let
+        mk = name: derivation { inherit name; system = "x86_64-linux"; builder = "/bin/sh"; };
+      in { a = mk "a"; b = mk "b"; }; }; }"#;
+    let flake = host.flake("opened", text);
+    let ((found, _), _) = fresh(&host, 1, &flake, PACKAGES).await;
+    assert_eq!(found.len(), 3);
+    // The attribute alone was never asked for, but the file knows it.
+    let ((found, summary), _) = fresh(&host, 1, &flake, "packages.x86_64-linux.a").await;
+    assert_eq!(attributes(&found), ["packages.x86_64-linux.a a.drv"]);
+    assert_eq!(found.len(), 1, "the flake was opened though everything is known");
+    assert!(!summary.expect("evaluated").is_cached);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_derivation_that_was_collected_is_instantiated_again() {
+    let host = NixHost::start();
+    let flake = flake(&host, "R12");
+    let ((first, _), _) = fresh(&host, 1, &flake, "*").await;
+    let collected = std::process::Command::new(host::nix_prefix().join("bin/nix-store"))
+        .args(["--store", &host.store_uri(), "--gc"])
+        .env("HOME", host.path())
+        .output()
+        .expect("nix-store");
+    let said = String::from_utf8_lossy(&collected.stderr);
+    assert!(said.contains("app.drv"), "{said}");
+    let ((second, summary), _) = fresh(&host, 1, &flake, "*").await;
+    assert_eq!(first, second);
+    assert!(!summary.expect("evaluated").is_cached);
+    for found in &second {
+        let Found::Attribute { drv_path, .. } = found else { panic!("{found:?}") };
+        assert!(host.real_store().join(drv_path.base_name()).exists());
+    }
+    let ((third, summary), started) = fresh(&host, 1, &flake, "*").await;
+    assert_eq!((third, started), (second, 0));
+    assert!(summary.expect("known").is_cached);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_may_pass_is_evaluated_again() {
+    let host = NixHost::start();
+    let text = r#"{ outputs = { self }: { packages.x86_64-linux = let
+        mk = name: derivation { inherit name; system = "x86_64-linux"; builder = "/bin/sh"; };
+        deep = n: 1 + deep (n + 1);
+      in { good = mk "good"; deep = mk "n${toString (deep 0)}"; ifd = mk (import (mk "ifd")); }; }; }"#;
+    let flake = host.flake("passing", text);
+    for _ in 0..2 {
+        let ((found, summary), started) = fresh(&host, 1, &flake, PACKAGES).await;
+        assert_eq!((attributes(&found).len(), errors(&found).len()), (1, 2), "{found:?}");
+        assert!(!summary.expect("evaluated").is_cached && started > 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damaged_files_are_misses_that_heal() {
+    let host = NixHost::start();
+    let flake = flake(&host, "X01");
+    let ((right, _), _) = fresh(&host, 2, &flake, PACKAGES).await;
+    let path = cache_file(&host);
+    let good = std::fs::read(&path).expect("a file");
+    let harm: [(&str, Harm); 5] = [
+        ("empty", Box::new(|path| std::fs::write(path, "").expect("written"))),
+        ("text", Box::new(|path| std::fs::write(path, "no cache").expect("written"))),
+        ("cut", Box::new(|path| std::fs::write(path, &good[..good.len() / 2]).expect("written"))),
+        ("noise", {
+            let mut noise = good.clone();
+            let from = noise.len() / 3;
+            noise[from..].fill(0x5a);
+            Box::new(move |path| std::fs::write(path, &noise).expect("written"))
+        }),
+        ("of another flake", {
+            let other = host.path().join("eval-caches/other");
+            Box::new(move |path| {
+                let of = "0".repeat(64);
+                drop(gradient_evalcache::EvalCache::open(&other, &of).expect("a cache"));
+                std::fs::copy(&other, path).map(drop).expect("copied");
+            })
+        }),
+    ];
+    for (what, harm) in harm {
+        gradient_evalcache::remove(&path).expect("removed");
+        harm(&path);
+        let ((found, summary), _) = fresh(&host, 2, &flake, PACKAGES).await;
+        assert_eq!(found, right, "{what}");
+        assert!(!summary.expect("evaluated").is_cached, "{what}");
+        let ((found, summary), started) = fresh(&host, 2, &flake, PACKAGES).await;
+        assert_eq!((found, started), (right.clone(), 0), "{what} does not heal");
+        assert!(summary.expect("known").is_cached, "{what} does not heal");
+    }
+}
+
+/// Many small sets, so that a pool of any size has work.
+fn wide(host: &NixHost, name: &str) -> String {
+    let text = r#"{ outputs = { self }: { packages.x86_64-linux = let
+        mk = name: derivation { inherit name; system = "x86_64-linux"; builder = "/bin/sh"; };
+        names = prefix: builtins.genList (n: "${prefix}${toString n}") 12;
+        set = prefix: value: builtins.listToAttrs
+          (map (name: { inherit name; value = value name; }) (names prefix));
+      in set "s" (inner: set inner mk); }; }"#;
+    host.flake(name, &text.replace("prefix}$", &format!("prefix}}{name}$")))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn children_of_two_evaluations_write_one_file_without_loss() {
+    let host = NixHost::start();
+    for repeat in 0..50 {
+        let flake = wide(&host, &format!("w{repeat}"));
+        let pool = Pool::new(settings(&host, 4)).expect("pool");
+        let one = discover(&pool, &flake, PACKAGES);
+        let two = discover(&pool, &flake, PACKAGES);
+        let ((one, first), (two, second)) = tokio::join!(one, two);
+        assert!(first.is_ok() && second.is_ok(), "{first:?} {second:?}");
+        assert_eq!((attributes(&one).len(), &one), (144, &two), "repeat {repeat}");
+        pool.shutdown().await;
+        let ((third, summary), started) = fresh(&host, 1, &flake, PACKAGES).await;
+        assert_eq!((&third, started), (&one, 0), "repeat {repeat}: something was lost");
+        assert!(summary.expect("known").is_cached);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_cancelled_evaluation_the_next_finds_everything() {
+    let host = NixHost::start();
+    let flake = wide(&host, "cancelled");
+    let patterns: PatternSet = PACKAGES.parse().expect("patterns");
+    let pool = Pool::new(settings(&host, 2)).expect("pool");
+    let (sink, mut results) = tokio::sync::mpsc::channel(1);
+    let wanted = Evaluation::of_flake(&flake, patterns);
+    let half = async {
+        for _ in 0..72 {
+            results.recv().await.expect("a result");
+        }
+    };
+    tokio::select! {
+        () = half => {}
+        ended = pool.discover(&wanted, sink) => panic!("ended by itself: {ended:?}"),
+    }
+    pool.shutdown().await;
+    let ((found, summary), _) = fresh(&host, 2, &flake, PACKAGES).await;
+    assert_eq!(attributes(&found).len(), 144);
+    assert!(!summary.expect("evaluated").is_cached);
+    let ((again, summary), _) = fresh(&host, 2, &flake, PACKAGES).await;
+    assert_eq!(again, found);
+    assert!(summary.expect("known").is_cached);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_locked_is_not_kept() {
+    let host = NixHost::start();
+    let flake = flake(&host, "N01");
+    let unlocked = flake.split('?').next().expect("a path").to_owned();
+    let ((_, summary), _) = fresh(&host, 1, &unlocked, PACKAGES).await;
+    assert!(summary.is_err(), "pure evaluation refuses it");
+    let folder = host.path().join("eval-caches");
+    let caches = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let names: Vec<_> = caches.map(|entry| entry.file_name()).collect();
+    assert!(names.iter().all(|name| !name.to_string_lossy().contains("sqlite")), "{names:?}");
+}
