@@ -6,7 +6,12 @@ use std::path::Path;
 
 use gradient_domain::AttrPath;
 use gradient_domain::pattern::{ParsePatternError, Pattern, PatternSet};
-use gradient_ipc::message::{Failure, List, ListOk, Plan, PlanOk, Request, Response, Source};
+use gradient_evalcache::Folder;
+use gradient_ipc::discovery::Crash;
+use gradient_ipc::message::{
+    CacheFile, Failure, FetchInput, FetchOk, Fingerprint, FingerprintOk, List, ListOk, Plan,
+    PlanOk, Request, Response, Source,
+};
 use gradient_ipc::shard::{Recursion, Shard};
 use gradient_ipc::tree::{AttrError, Job};
 use serde::{Deserialize, Serialize};
@@ -14,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::pool::Pool;
 use crate::settings::PoolSettings;
-use crate::transport::{SpawnError, Transport, unexpected};
+use crate::transport::{Answer, SpawnError, Transport, unexpected};
 
 /// Why the driver stopped early.
 #[derive(Debug, thiserror::Error)]
@@ -53,16 +58,18 @@ enum Line {
         input_overrides: Vec<(String, String)>,
     },
     Fingerprint {
-        #[serde(rename = "repository")]
-        _repository: String,
+        repository: String,
+        #[serde(default)]
+        input_overrides: Vec<(String, String)>,
     },
     Checkpoint {
-        #[serde(rename = "repository")]
-        _repository: String,
+        repository: String,
+        #[serde(default)]
+        input_overrides: Vec<(String, String)>,
     },
     FetchInput {
-        #[serde(rename = "locked")]
-        _locked: String,
+        locked: String,
+        git_ssh_command: Option<String>,
     },
     Shutdown,
 }
@@ -98,73 +105,148 @@ pub async fn run_lines(
     settings: PoolSettings,
     output: &mut impl Write,
 ) -> Result<(), DriverError> {
-    let limit = settings.call_limit;
-    let pool = Pool::new(settings)?;
-    let mut child: Option<Transport> = None;
+    let mut driver = Driver { pool: Pool::new(settings)?, child: None };
     for (n, text) in requests.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()) {
         let line: Line = serde_json::from_str(text)
             .map_err(|source| DriverError::Request { line: n + 1, source })?;
-        let request = match request_of(line) {
-            Ok(Some(request)) => request,
-            Ok(None) => {
-                if let Some(child) = child.take() {
-                    child.shutdown().await;
-                }
-                continue;
-            }
-            Err(message) => {
-                writeln!(output, "{}", failure(&message))?;
-                continue;
-            }
-        };
-        let mut transport = match child.take() {
-            Some(transport) => transport,
-            None => pool.inner.open().await?,
-        };
-        match transport.call(&request, limit).await {
-            Ok(answer) => {
-                let warnings = answer.warnings.into_iter().map(|warning| warning.text).collect();
-                writeln!(output, "{}", response_line(answer.response, warnings))?;
-                child = Some(transport);
-            }
-            Err(crash) => writeln!(output, "{}", failure(&crash.cause))?,
+        if let Some(response) = driver.line(line).await? {
+            writeln!(output, "{response}")?;
         }
     }
-    if let Some(child) = child {
-        child.shutdown().await;
-    }
+    driver.shutdown().await;
     Ok(())
 }
 
-/// The frame of a line; `None` for a shutdown, an error for what cannot be asked.
-fn request_of(line: Line) -> Result<Option<Request>, String> {
-    let text = |error: ParsePatternError| error.to_string();
-    match line {
-        Line::Plan { repository, wildcards, input_overrides } => {
-            without_overrides(&input_overrides)?;
-            let set = PatternSet::from_texts(wildcards).map_err(text)?;
-            let patterns = set.includes.into_iter().map(|include| include.segments).collect();
-            Ok(Some(Request::Plan(Plan {
-                source: Source::flake(repository),
-                patterns,
-                recursion: Recursion::Pattern,
-            })))
+/// The one subprocess that everything is asked.
+struct Driver {
+    pool: Pool,
+    child: Option<Transport>,
+}
+
+impl Driver {
+    /// The response to a line; none to a shutdown.
+    async fn line(&mut self, line: Line) -> Result<Option<Value>, SpawnError> {
+        let text = |error: ParsePatternError| error.to_string();
+        let response = match line {
+            Line::Plan { repository, wildcards, input_overrides } => {
+                match without_overrides(&input_overrides)
+                    .and_then(|()| PatternSet::from_texts(wildcards).map_err(text))
+                {
+                    Ok(set) => self.plan(repository, set).await?,
+                    Err(message) => failure(&message),
+                }
+            }
+            Line::List { repository, wildcards, only, input_overrides } => {
+                match without_overrides(&input_overrides)
+                    .and_then(|()| PatternSet::from_texts(wildcards).map_err(text))
+                {
+                    Ok(set) => self.list(repository, set, only).await?,
+                    Err(message) => failure(&message),
+                }
+            }
+            Line::Fingerprint { repository, input_overrides } => {
+                match without_overrides(&input_overrides) {
+                    Ok(()) => {
+                        let of = Fingerprint { reference: repository, locks: String::new() };
+                        self.ask(Request::Fingerprint(of)).await?
+                    }
+                    Err(message) => failure(&message),
+                }
+            }
+            Line::Checkpoint { repository, input_overrides } => {
+                match without_overrides(&input_overrides) {
+                    Ok(()) => match self.cache_of(&repository).await? {
+                        Some(cache) => self.ask(Request::Checkpoint(cache)).await?,
+                        None => failure("there is no evaluation cache of this flake"),
+                    },
+                    Err(message) => failure(&message),
+                }
+            }
+            Line::FetchInput { locked, git_ssh_command } => {
+                let has_key = git_ssh_command.is_some();
+                let input = FetchInput { locked, git_ssh_command };
+                let response = self.ask(Request::FetchInput(input)).await?;
+                if has_key {
+                    // Whoever was told of a key evaluates nothing.
+                    self.shutdown().await;
+                }
+                response
+            }
+            Line::Shutdown => {
+                self.shutdown().await;
+                return Ok(None);
+            }
+        };
+        Ok(Some(response))
+    }
+
+    async fn plan(&mut self, repository: String, set: PatternSet) -> Result<Value, SpawnError> {
+        let source = self.source(repository).await?;
+        let patterns = set.includes.into_iter().map(|include| include.segments).collect();
+        self.ask(Request::Plan(Plan { source, patterns, recursion: Recursion::Pattern })).await
+    }
+
+    async fn list(
+        &mut self,
+        repository: String,
+        set: PatternSet,
+        only: Option<Vec<String>>,
+    ) -> Result<Value, SpawnError> {
+        let PatternSet { includes, excludes } = set;
+        let [include] = includes.as_slice() else {
+            return Ok(failure("a list needs exactly one pattern that is not an exclusion"));
+        };
+        let source = self.source(repository).await?;
+        let shard = Shard { only, ..Shard::whole(include.segments.clone(), Recursion::Pattern) };
+        self.ask(Request::List(List { source, shard, excludes })).await
+    }
+
+    /// What a request is about, with its evaluation cache.
+    async fn source(&mut self, repository: String) -> Result<Source, SpawnError> {
+        let cache = self.cache_of(&repository).await?;
+        Ok(Source { cache, ..Source::flake(repository) })
+    }
+
+    async fn cache_of(&mut self, repository: &str) -> Result<Option<CacheFile>, SpawnError> {
+        let Some(folder) = self.pool.inner.settings.eval_cache.clone() else {
+            return Ok(None);
+        };
+        let of = Fingerprint { reference: repository.to_owned(), locks: String::new() };
+        let answer = self.call(&Request::Fingerprint(of)).await?;
+        let Ok(Answer { response: Response::FingerprintOk(found), .. }) = answer else {
+            return Ok(None);
+        };
+        Ok(found.fingerprint.map(|fingerprint| {
+            let path = Folder::new(folder).file(&fingerprint).display().to_string();
+            CacheFile { path, fingerprint }
+        }))
+    }
+
+    async fn ask(&mut self, request: Request) -> Result<Value, SpawnError> {
+        Ok(match self.call(&request).await? {
+            Ok(answer) => {
+                let warnings = answer.warnings.into_iter().map(|warning| warning.text).collect();
+                response_line(answer.response, warnings)
+            }
+            Err(crash) => failure(&crash.cause),
+        })
+    }
+
+    /// Asks the subprocess, or a new one if there is none. One that crashed is not asked again.
+    async fn call(&mut self, request: &Request) -> Result<Result<Answer, Crash>, SpawnError> {
+        let mut child = match self.child.take() {
+            Some(child) => child,
+            None => self.pool.inner.open().await?,
+        };
+        let answer = child.call(request, self.pool.inner.settings.call_limit).await;
+        self.child = answer.is_ok().then_some(child);
+        Ok(answer)
+    }
+
+    async fn shutdown(&mut self) {
+        if let Some(child) = self.child.take() {
+            child.shutdown().await;
         }
-        Line::List { repository, wildcards, only, input_overrides } => {
-            without_overrides(&input_overrides)?;
-            let PatternSet { includes, excludes } =
-                PatternSet::from_texts(wildcards).map_err(text)?;
-            let [include] = includes.as_slice() else {
-                return Err("a list needs exactly one pattern that is not an exclusion".to_owned());
-            };
-            let shard =
-                Shard { only, ..Shard::whole(include.segments.clone(), Recursion::Pattern) };
-            Ok(Some(Request::List(List { source: Source::flake(repository), shard, excludes })))
-        }
-        Line::Fingerprint { .. } | Line::Checkpoint { .. } | Line::FetchInput { .. } => {
-            Err("this build has no evaluation cache and no fetcher of inputs".to_owned())
-        }
-        Line::Shutdown => Ok(None),
     }
 }
 
@@ -208,6 +290,13 @@ fn response_line(response: Response, mut warnings: Vec<String>) -> Value {
                 "errors": error_lines(errors),
             })
         }
+        Response::FingerprintOk(FingerprintOk { fingerprint }) => {
+            json!({ "kind": "fingerprint_ok", "fingerprint": fingerprint })
+        }
+        Response::CheckpointOk => json!({ "kind": "checkpoint_ok" }),
+        Response::FetchOk(FetchOk { store_path }) => {
+            json!({ "kind": "fetch_ok", "store_path": store_path })
+        }
         Response::Err(Failure { message }) => failure(&message),
         other => failure(&unexpected(&other)),
     }
@@ -219,13 +308,16 @@ mod tests {
 
     #[test]
     fn lines_become_requests_and_nothing_else_does() {
-        let plan: Line = serde_json::from_str(
+        for good in [
             r#"{"op":"plan","repository":"R","wildcards":["packages.*.hello"]}"#,
-        )
-        .expect("plan");
-        assert!(matches!(request_of(plan), Ok(Some(Request::Plan(_)))));
-        let list = r#"{"op":"list","repository":"R","wildcards":["a.*","b.*"]}"#;
-        assert!(request_of(serde_json::from_str(list).expect("list")).is_err());
+            r#"{"op":"list","repository":"R","wildcards":["a.*"],"only":["b"]}"#,
+            r#"{"op":"fingerprint","repository":"R"}"#,
+            r#"{"op":"checkpoint","repository":"R","input_overrides":[]}"#,
+            r#"{"op":"fetch_input","locked":"{}"}"#,
+            r#"{"op":"shutdown"}"#,
+        ] {
+            assert!(serde_json::from_str::<Line>(good).is_ok(), "{good}");
+        }
         assert!(serde_json::from_str::<Line>(r#"{"op":"plan"}"#).is_err());
         assert!(serde_json::from_str::<Line>(r#"{"op":"dance"}"#).is_err());
     }

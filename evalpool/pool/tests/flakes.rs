@@ -422,27 +422,52 @@ async fn a_missing_daemon_is_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_driver_speaks_json() {
     let (host, flake) = host_with("N01");
+    let (folder, hash) = flake.split_once("?narHash=").expect("locked");
+    let hash = hash.replace("%2B", "+").replace("%2F", "/").replace("%3D", "=");
+    let folder = folder.trim_start_matches("path:");
+    let locked = format!(
+        r#"{{\"type\":\"path\",\"path\":\"{folder}\",\"narHash\":\"{hash}\",\"dir\":\".\"}}"#
+    );
     let requests = format!(
         r#"{{"op":"plan","repository":"{flake}","wildcards":["packages.*.plain"]}}
 
 {{"op":"list","repository":"{flake}","wildcards":["packages.x86_64-linux.*"],"only":["plain"]}}
 {{"op":"list","repository":"path:/nonexistent","wildcards":["packages.x"]}}
 {{"op":"fingerprint","repository":"{flake}"}}
-{{"op":"shutdown"}}"#
+{{"op":"fingerprint","repository":"path:/x"}}
+{{"op":"checkpoint","repository":"{flake}"}}
+{{"op":"fetch_input","locked":"{locked}"}}
+{{"op":"fetch_input","locked":"{{}}"}}
+{{"op":"shutdown"}}
+{{"op":"list","repository":"{flake}","wildcards":["packages.x86_64-linux.plain"]}}"#
     );
     let mut output = Vec::new();
-    let settings = host.settings(CHILD, 1);
+    let mut settings = host.settings(CHILD, 1);
+    settings.eval_cache = Some(host.path().join("eval-caches"));
     gradient_pool::driver::run_lines(&requests, settings, &mut output).await.expect("driver");
     let lines: Vec<serde_json::Value> = output
         .split(|byte| *byte == b'\n')
         .filter(|line| !line.is_empty())
         .map(|line| serde_json::from_slice(line).expect("json"))
         .collect();
-    assert_eq!(lines.len(), 4);
+    assert_eq!(lines.len(), 9, "{lines:#?}");
     assert_eq!(lines[0]["shards"][0]["pattern"], "packages.x86_64-linux.plain");
     assert_eq!(lines[1]["items"][0]["attr"], "packages.x86_64-linux.plain");
     assert!(lines[1]["items"][0]["drv_path"].as_str().expect("drv").ends_with("-plain.drv"));
-    assert_eq!((&lines[2]["kind"], &lines[3]["kind"]), (&"err".into(), &"err".into()));
+    assert_eq!(lines[2]["kind"], "err");
+    assert_eq!(lines[3]["kind"], "fingerprint_ok");
+    assert_eq!(lines[3]["fingerprint"].as_str().map(str::len), Some(64));
+    assert_eq!(
+        (&lines[4]["kind"], lines[4]["fingerprint"].is_null()),
+        (&"fingerprint_ok".into(), true)
+    );
+    assert_eq!(lines[5]["kind"], "checkpoint_ok", "{}", lines[5]);
+    assert_eq!(lines[6]["kind"], "fetch_ok", "{}", lines[6]);
+    let fetched = lines[6]["store_path"].as_str().expect("a path");
+    assert!(fetched.ends_with("-source"), "{fetched}");
+    assert!(host.real_store().join(fetched.trim_start_matches("/nix/store/")).exists());
+    assert_eq!(lines[7]["kind"], "err", "{}", lines[7]);
+    assert_eq!(lines[8]["items"][0]["attr"], "packages.x86_64-linux.plain");
     let broken = gradient_pool::driver::run_lines("{}", host.settings(CHILD, 1), &mut output).await;
     assert!(broken.is_err());
 }
