@@ -1,4 +1,4 @@
-//! A copy of a cache that `nix` itself reads.
+//! Copies of a cache: for other machines, and one that `nix` itself reads.
 
 use std::fs;
 use std::io;
@@ -30,14 +30,23 @@ pub fn export(cache: &EvalCache, target: &Path) -> Result<u64, ExportError> {
         fs::create_dir_all(folder)?;
     }
     let copy = with_suffix(target, ".tmp");
-    remove(&copy)?;
-    let name = copy.to_string_lossy().into_owned();
-    cache.connection.execute("vacuum into ?", [name]).map_err(CacheError::from)?;
+    snapshot(cache, &copy)?;
     let attributes = strip(&copy)?;
     // What Nix keeps beside an older file does not belong to the new one.
     remove(target)?;
     fs::rename(&copy, target)?;
     Ok(attributes)
+}
+
+/// Writes a copy as one plain file, as it is now, whoever writes to the cache meanwhile.
+///
+/// # Errors
+/// If the cache does not answer or the copy cannot be written.
+pub fn snapshot(cache: &EvalCache, copy: &Path) -> Result<(), ExportError> {
+    remove(copy)?;
+    let name = copy.to_string_lossy().into_owned();
+    cache.connection.execute("vacuum into ?", [name]).map_err(CacheError::from)?;
+    Ok(())
 }
 
 /// Takes our own tables out of a copy.

@@ -102,10 +102,33 @@ impl Folder {
     /// # Errors
     /// If it does not answer.
     pub fn check(&self, fingerprint: &str) -> Result<Finding, CacheError> {
-        match inspect(&self.file(fingerprint), fingerprint) {
-            Err(error) if error.is_of_no_use() => Ok(Finding::Useless(error.to_string())),
-            found => found,
+        inspect(&self.file(fingerprint), fingerprint)
+    }
+
+    /// Puts a file that came from elsewhere in the place of a cache, if it is well and can answer a
+    /// request alone. Whatever SQLite kept beside the old one goes.
+    ///
+    /// # Errors
+    /// If the file cannot be read or moved.
+    pub fn stage(&self, fingerprint: &str, file: &Path) -> Result<Finding, CacheError> {
+        let found = inspect(file, fingerprint)?;
+        match &found {
+            Finding::Useless(_) => return Ok(found),
+            Finding::Well { requests, .. } if requests.is_empty() => {
+                return Ok(Finding::Useless("no evaluation of it is complete".to_owned()));
+            }
+            Finding::Well { .. } => {}
         }
+        fs::create_dir_all(&self.path).map_err(|source| io_error(&self.path, source))?;
+        let path = self.file(fingerprint);
+        let _lock = lock(&self.path)?;
+        // The log of the looking belongs to the name that it has now.
+        for suffix in ["-wal", "-shm"] {
+            let _ = fs::remove_file(with_suffix(file, suffix));
+        }
+        remove(&path).map_err(|source| io_error(&path, source))?;
+        fs::rename(file, &path).map_err(|source| io_error(&path, source))?;
+        Ok(found)
     }
 
     /// Notes that a cache was of use just now.
@@ -157,7 +180,18 @@ impl Folder {
     }
 }
 
-fn inspect(path: &Path, fingerprint: &str) -> Result<Finding, CacheError> {
+/// Looks at every page of a file, and whether it is the cache of this fingerprint. Changes nothing.
+///
+/// # Errors
+/// If it does not answer.
+pub fn inspect(path: &Path, fingerprint: &str) -> Result<Finding, CacheError> {
+    match look_into(path, fingerprint) {
+        Err(error) if error.is_of_no_use() => Ok(Finding::Useless(error.to_string())),
+        found => found,
+    }
+}
+
+fn look_into(path: &Path, fingerprint: &str) -> Result<Finding, CacheError> {
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     let fault: String = connection.query_row("pragma quick_check(1)", [], |row| row.get(0))?;
     if fault != "ok" {

@@ -14,8 +14,8 @@ mod replay;
 mod rows;
 mod tree;
 
-pub use export::{ExportError, export};
+pub use export::{ExportError, export, snapshot};
 pub use file::{CacheError, EvalCache, remove};
-pub use folder::{Finding, Folder, Kept};
+pub use folder::{Finding, Folder, Kept, inspect};
 pub use replay::{Evaluated, Replay, Request, WARNINGS_MAX, Warned, replay};
 pub use tree::{CachedTree, NoTree};

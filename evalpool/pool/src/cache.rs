@@ -24,8 +24,8 @@ const FOLDER_BYTES_MAX: u64 = 2 << 30;
 const VERSION_FILE: &str = "nix-version.json";
 
 /// The cache of one evaluation.
-#[derive(Clone)]
-pub(crate) struct EvaluationCache {
+#[derive(Clone, Debug)]
+pub struct EvaluationCache {
     folder: Folder,
     fingerprint: String,
     request: Request,
@@ -126,6 +126,24 @@ fn remember(file: &Path, known: &KnownVersion) -> std::io::Result<()> {
 }
 
 impl EvaluationCache {
+    /// The fingerprint of the flake.
+    #[must_use]
+    pub fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// Where the cache is kept, or will be.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.folder.file(&self.fingerprint)
+    }
+
+    /// The folder that it is kept in.
+    #[must_use]
+    pub fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
     /// The file, for the children.
     pub(crate) fn file(&self) -> CacheFile {
         let path = self.folder.file(&self.fingerprint).display().to_string();
@@ -172,14 +190,15 @@ impl EvaluationCache {
 
     /// Notes that the evaluation is complete, if the cache can now answer it alone; then makes room
     /// for others.
-    pub(crate) async fn complete(&self, warnings: Vec<Warned>) {
+    pub(crate) async fn complete(&self, warnings: Vec<Warned>) -> bool {
         let cache = self.clone();
         let completed = tokio::task::spawn_blocking(move || cache.complete_now(&warnings)).await;
         match completed {
-            Ok(Ok(complete)) => tracing::debug!(complete, "evaluation cache written"),
+            Ok(Ok(complete)) => return complete,
             Ok(Err(error)) => tracing::warn!(%error, "the evaluation cache is not complete"),
             Err(error) => tracing::warn!(%error, "the evaluation cache is not complete"),
         }
+        false
     }
 
     fn complete_now(&self, warnings: &[Warned]) -> Result<bool, gradient_evalcache::CacheError> {

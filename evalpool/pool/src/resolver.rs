@@ -102,6 +102,8 @@ pub struct DiscoverySummary {
     pub warnings: u64,
     /// Whether the evaluation cache had the whole answer, so that nothing was evaluated.
     pub is_cached: bool,
+    /// Whether the evaluation cache can answer this evaluation from now on, and could not before.
+    pub is_cache_completed: bool,
     /// Calls to subprocesses.
     pub calls: u64,
     /// Calls that a subprocess did not survive.
@@ -113,6 +115,17 @@ pub struct DiscoverySummary {
 }
 
 impl Pool {
+    /// The cache of an evaluation; `None` if nothing of it can be kept.
+    ///
+    /// # Errors
+    /// If a child has to be asked for its version of Nix, and there is none.
+    pub async fn cache_of(
+        &self,
+        evaluation: &Evaluation,
+    ) -> Result<Option<EvaluationCache>, SpawnError> {
+        self.inner.cache_of(evaluation).await
+    }
+
     /// Evaluates and streams what the patterns match. Dropping the future, or the
     /// receiver of the results, cancels: children at work are killed.
     ///
@@ -137,7 +150,8 @@ impl Pool {
             resolver.set_cache(cache.as_ref().map(EvaluationCache::file));
             resolver.run().await?;
             if let Some(cache) = cache {
-                cache.complete(std::mem::take(&mut resolver.warnings)).await;
+                let warnings = std::mem::take(&mut resolver.warnings);
+                resolver.summary.is_cache_completed = cache.complete(warnings).await;
             }
         }
         resolver.report_unmatched(&evaluation.patterns).await?;

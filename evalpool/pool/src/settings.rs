@@ -7,6 +7,9 @@ use std::time::Duration;
 /// Argument that makes the worker's program an evaluator subprocess.
 pub const SUBPROCESS_ARGUMENT: &str = "--eval-subprocess";
 
+/// Folder of the evaluation caches below that of the other caches.
+pub const EVAL_CACHE_FOLDER: &str = "eval-cache-v1";
+
 /// Variables that a child inherits. Nothing else of the parent's environment reaches it: the code
 /// that it evaluates is the users', the tokens in the environment are the worker's.
 const INHERITED: [&str; 16] = [

@@ -84,6 +84,7 @@ impl Evaluator {
         match discovered {
             Ok(summary) => {
                 tracing::info!(job = %running.job, attributes = summary.attributes, errors = summary.errors,
+                    is_cached = summary.is_cached,
                     wall_ms = u64::try_from(summary.wall.as_millis()).unwrap_or(u64::MAX), "discovery is over");
                 JobEnd::Completed
             }

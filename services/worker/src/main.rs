@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use clap::Parser;
 use gradient_daemon::{ClientOptions, Pool as Store, PublicKey};
 use gradient_log::jetstream::{Broker, ConnectError, ConnectSettings};
+use gradient_pool::settings::EVAL_CACHE_FOLDER;
 use gradient_pool::{Pool, PoolSettings};
 use gradient_runtime::shutdown::CancellationToken;
 use gradient_runtime::telemetry::{self, LogFormat};
@@ -61,9 +62,9 @@ async fn drive(args: &WorkerArgs, file: &Path) -> anyhow::Result<()> {
     let home = args.base_dir.join("eval-cache");
     std::fs::create_dir_all(&home).with_context(|| format!("cannot create {}", home.display()))?;
     let uri = std::env::var("NIX_REMOTE").unwrap_or_else(|_| "daemon".into());
-    gradient_pool::driver::run(file, PoolSettings::new(exe, uri, home))
-        .await
-        .context("the harness failed")
+    let mut settings = PoolSettings::new(exe, uri, home.clone());
+    settings.eval_cache = Some(home.join(EVAL_CACHE_FOLDER));
+    gradient_pool::driver::run(file, settings).await.context("the harness failed")
 }
 
 async fn run(args: WorkerArgs) -> anyhow::Result<()> {
@@ -204,6 +205,7 @@ fn evaluator(
     if let Some(children) = args.eval_fork_workers {
         settings.children = children.max(1);
     }
+    settings.eval_cache = Some(cache_home.join(EVAL_CACHE_FOLDER));
     settings.max_rss_bytes = args.eval_max_rss;
     settings.min_free_ram_bytes = args.system_min_free_ram_mb << 20;
     Ok(Evaluator {
