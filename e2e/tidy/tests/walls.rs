@@ -35,6 +35,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "api",
             "daemon",
             "domain",
+            "evalcache",
             "events",
             "ipc",
             "log",

@@ -186,9 +186,12 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     fn fact(&mut self, path: &'a [String], fact: &'a Fact) -> Result<(), CacheError> {
+        if *fact == Fact::Missing {
+            return self.missing(path);
+        }
         let id = self.row(path)?;
         match fact {
-            Fact::Missing => self.set(id, code::MISSING, None, None),
+            Fact::Missing => Ok(()),
             Fact::Text { value, context } => {
                 self.set(id, code::STRING, Some(value), context.as_deref())
             }
@@ -200,9 +203,27 @@ impl<'a> Writer<'a> {
                 for name in names {
                     self.placeholder(id, name)?;
                 }
-                self.set(id, code::ATTRS, None, None)
+                self.set(id, code::ATTRS, None, None)?;
+                // To readers of Nix's table every row below a complete set is a name of it.
+                let one = "delete from Attributes where parent = ? and type = 3";
+                self.connection.prepare_cached(one)?.execute([id])?;
+                Ok(())
             }
         }
+    }
+
+    /// An attribute that is not there, unless the names of its set are known and say so already.
+    fn missing(&mut self, path: &'a [String]) -> Result<(), CacheError> {
+        if let Some((_, above)) = path.split_last() {
+            let above = self.row(above)?;
+            let one = "select type from Attributes where rowid = ?";
+            let mut one = self.connection.prepare_cached(one)?;
+            if one.query_row([above], |row| row.get::<_, i64>(0))? == code::ATTRS {
+                return Ok(());
+            }
+        }
+        let id = self.row(path)?;
+        self.set(id, code::MISSING, None, None)
     }
 
     /// The row of a path; made with all rows above it if it is not there.

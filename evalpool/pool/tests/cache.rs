@@ -208,6 +208,63 @@ async fn after_a_cancelled_evaluation_the_next_finds_everything() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nix_itself_answers_from_an_exported_cache() {
+    let host = NixHost::start();
+    let repository = host.path().join("repository");
+    std::fs::create_dir_all(&repository).expect("folder");
+    let file = format!("{}/tests/flakes/N01.nix", env!("CARGO_MANIFEST_DIR"));
+    std::fs::copy(file, repository.join("flake.nix")).expect("flake.nix");
+    let run = |program: &str, arguments: &[&str], allow_eval: &str| {
+        let output = std::process::Command::new(program)
+            .args(arguments)
+            .current_dir(&repository)
+            .env("HOME", host.path())
+            .env("NIX_CACHE_HOME", host.path().join("nix-cache"))
+            .env("NIX_CONFIG", "experimental-features = nix-command flakes")
+            .env("NIX_ALLOW_EVAL", allow_eval)
+            .output()
+            .expect("started");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        if output.status.success() { Ok(text) } else { Err(said) }
+    };
+    let git = |arguments: &[&str]| {
+        let who = ["-c", "user.name=t", "-c", "user.email=t@example.org"];
+        run("git", &[&who, arguments].concat(), "1").expect("git")
+    };
+    git(&["init", "-q"]);
+    git(&["add", "."]);
+    git(&["commit", "-q", "-m", "first"]);
+    let revision = git(&["rev-parse", "HEAD"]);
+    let locked = format!("git+file://{}?rev={revision}", repository.display());
+    let ((found, summary), _) = fresh(&host, 1, &locked, "*").await;
+    assert!(summary.expect("evaluated").is_cache_completed);
+
+    let nix = host::nix_prefix().join("bin/nix").display().to_string();
+    let uri = host.store_uri();
+    let metadata = ["flake", "metadata", "--json", "--store", &uri, &locked];
+    let metadata = run(&nix, &metadata, "1").expect("metadata");
+    let metadata: serde_json::Value = serde_json::from_str(&metadata).expect("json");
+    let nix_fingerprint = metadata["fingerprint"].as_str().expect("a fingerprint");
+    let path = cache_file(&host);
+    let fingerprint = path.file_stem().expect("a name").to_string_lossy().into_owned();
+    let cache = gradient_evalcache::EvalCache::open(&path, &fingerprint).expect("a cache");
+    let name = format!("nix-cache/eval-cache-v5/{nix_fingerprint}.sqlite");
+
+    // `nix` looks at packages, legacyPackages and the root before it decides.
+    let attribute = format!("{locked}#plain");
+    let ask = ["path-info", "--derivation", "--store", &uri, &attribute];
+    let refused = run(&nix, &ask, "0").expect_err("nothing is cached yet");
+    assert!(refused.contains("evaluation is not allowed"), "{refused}");
+    gradient_evalcache::export(&cache, &host.path().join(name)).expect("exported");
+    let answer = run(&nix, &ask, "0").expect("answered from the cache");
+    let Found::Attribute { drv_path, .. } = &found[0] else { panic!("{found:?}") };
+    assert_eq!(answer, drv_path.to_string());
+    let dry = ["build", "--dry-run", "--store", &uri, &attribute];
+    run(&nix, &dry, "0").expect("a build asks for no more");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_locked_is_not_kept() {
     let host = NixHost::start();
     let flake = flake(&host, "N01");

@@ -75,6 +75,7 @@ pub(crate) async fn run(data_dir: &Path, args: EvalArgs) -> Result<(), Failure> 
     let home = data_dir.join("eval-cache");
     std::fs::create_dir_all(&home).with_context(|| format!("cannot create {}", home.display()))?;
     let mut settings = PoolSettings::new(worker, store.uri.clone(), home);
+    settings.eval_cache = Some(crate::eval_cache::folder(data_dir));
     settings.children = args.workers.unwrap_or(settings.children).max(1);
     settings.max_rss_bytes = args.max_memory_size << 20;
     let pool = Pool::new(settings).context("the evaluators cannot be started")?;

@@ -6,6 +6,7 @@ mod client;
 mod cluster;
 mod data_dir;
 mod eval;
+mod eval_cache;
 mod events;
 mod exit;
 mod explain;
@@ -58,6 +59,7 @@ enum Command {
     Projections(projections::ProjectionsArgs),
     Cache(cache::CacheArgs),
     Eval(eval::EvalArgs),
+    EvalCache(eval_cache::EvalCacheArgs),
 }
 
 fn main() -> ExitCode {
@@ -81,6 +83,7 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
     match arguments.command {
         Command::Up(args) => up::run(&root, args).await,
         Command::Eval(args) => eval::run(&root, args).await,
+        Command::EvalCache(args) => eval_cache::run(&root, args),
         Command::Submit(args) => submit::run(&Found::find(&root)?, args).await,
         Command::Watch(args) => watch::run(&Found::find(&root)?, args).await,
         Command::Jobs(args) => show::jobs(&Found::find(&root)?, args).await,
