@@ -49,6 +49,8 @@ if cargo nextest --version >/dev/null 2>&1; then
 else
   run test cargo test --workspace --all-targets --no-fail-fast --color never -- --test-threads "$THREADS"
 fi
+# Two million inputs, a few seconds once it is built.
+run fuzz e2e/fuzz.sh
 run doc cargo test --workspace --doc --no-fail-fast --color never -- --test-threads "$THREADS"
 
 # --- One line -------------------------------------------------------------------------------------------------------
