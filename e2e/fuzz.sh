@@ -13,8 +13,10 @@ readonly TARGET=${CARGO_TARGET_DIR:-target}/fuzz
 export RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Ccodegen-units=1"
+# The versions of the workspace; cargo adds what only the fuzzer needs.
+cp Cargo.lock "$FUZZ/Cargo.lock"
 host=$(rustc -vV | sed -n 's/^host: //p')
-cargo build --release --locked --manifest-path "$FUZZ/Cargo.toml" --target "$host" --target-dir "$TARGET"
+cargo build --release --manifest-path "$FUZZ/Cargo.toml" --target "$host" --target-dir "$TARGET"
 
 corpus=$(mktemp -d "${TMPDIR:-/tmp}/gradient-fuzz.XXXXXX")
 trap 'rm -rf "$corpus"' EXIT
