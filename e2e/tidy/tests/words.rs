@@ -82,7 +82,7 @@ fn tests_do_not_sleep_and_hope() {
 fn nothing_depends_on_one_machine() {
     let mut faults = Faults::default();
     for file in tree::texts() {
-        for word in INDEXES.iter().filter(|_| file.path != LOCK).chain(MACHINE_PATHS) {
+        for word in INDEXES.iter().filter(|_| !file.path.ends_with(LOCK)).chain(MACHINE_PATHS) {
             for (at, _) in file.text.match_indices(word) {
                 faults.add(format!("{}:{}: {word}", file.path, rust::line_of(&file.text, at)));
             }
