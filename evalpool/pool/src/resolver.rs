@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::cache::EvaluationCache;
-use crate::eval_stats::Usage;
+use crate::eval_stats::{EntryPoints, Usage};
 use crate::pool::{Inner, Pool};
 use crate::transport::{Answer, SpawnError, Warning, unexpected};
 
@@ -112,6 +112,8 @@ pub struct DiscoverySummary {
     pub wall: Duration,
     /// What the calls used.
     pub usage: Usage,
+    /// What of that each pattern used.
+    pub entry_points: EntryPoints,
 }
 
 impl Pool {
@@ -192,7 +194,10 @@ impl Resolver {
             merge: Merge::new(patterns.excludes.iter().cloned().collect()),
             sink,
             warnings: Vec::new(),
-            summary: DiscoverySummary::default(),
+            summary: DiscoverySummary {
+                entry_points: EntryPoints::new(&patterns.includes),
+                ..DiscoverySummary::default()
+            },
         }
     }
 
@@ -264,6 +269,9 @@ impl Resolver {
         };
         if let Some(stats) = &answer.stats {
             self.summary.usage.add(stats);
+            if let Work::List(shard) = &call.work {
+                self.summary.entry_points.add(shard, stats);
+            }
         }
         for warning in answer.warnings {
             self.warning(warning).await?;

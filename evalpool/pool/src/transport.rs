@@ -210,6 +210,8 @@ impl Transport {
         let crashed = |cause| Crash { cause, timed_out: false };
         let frame = request.to_frame().map_err(|error| crashed(error.to_string()))?;
         self.requests += 1;
+        // Should the child die before the next sample, this is what is known of its memory.
+        self.measure();
         match tokio::time::timeout(limit, self.exchange(&frame)).await {
             Ok(Ok((response, stats))) => {
                 let lines = self.stderr.take_until(self.requests).await;

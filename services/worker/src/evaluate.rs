@@ -83,6 +83,9 @@ impl Evaluator {
         };
         match discovered {
             Ok(summary) => {
+                for (pattern, usage) in summary.entry_points.iter() {
+                    tracing::info!(job = %running.job, %pattern, ?usage, "entry point");
+                }
                 tracing::info!(job = %running.job, attributes = summary.attributes, errors = summary.errors,
                     is_cached = summary.is_cached,
                     wall_ms = u64::try_from(summary.wall.as_millis()).unwrap_or(u64::MAX), "discovery is over");
