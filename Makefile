@@ -32,7 +32,7 @@ bench: build ## Compare evaluations with nix-eval-jobs (NIX_EVAL_JOBS=PATH) and 
 	cargo build --release -p gradient-bench
 	target/release/gradient-bench evaluations $(BENCH_ARGS)
 
-soak: build ## Evaluate 200 times in one worker, see that nothing grows or stays (20 minutes)
+soak: build ## Evaluate 200 times in one worker, see that nothing grows or stays (some minutes)
 	cargo build --release -p gradient-bench
 	target/release/gradient-bench soak $(SOAK_ARGS)
 

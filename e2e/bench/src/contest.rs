@@ -29,12 +29,16 @@ pub(crate) struct Side {
     pub(crate) runs: Vec<Run>,
     /// Wall time in seconds.
     pub(crate) wall_secs: Spread,
+    /// Processor time in seconds.
+    pub(crate) cpu_secs: Spread,
     /// Most memory of all its processes together, in MiB.
     pub(crate) rss_sum_mib: Spread,
     /// Most memory of its largest process, in MiB.
     pub(crate) rss_largest_mib: Spread,
     /// Our wall time by this side's, round by round.
     pub(crate) wall_ratio: Spread,
+    /// Our processor time by this side's, round by round.
+    pub(crate) cpu_ratio: Spread,
     /// Our memory by this side's, round by round.
     pub(crate) rss_sum_ratio: Spread,
 }
@@ -75,9 +79,11 @@ impl Side {
         Side {
             name,
             wall_secs: spread(|run| run.wall_secs),
+            cpu_secs: spread(|run| run.cpu_secs),
             rss_sum_mib: spread(|run| mib(run.rss_sum_bytes)),
             rss_largest_mib: spread(|run| mib(run.rss_largest_bytes)),
             wall_ratio: ratio(|run| run.wall_secs),
+            cpu_ratio: ratio(|run| run.cpu_secs),
             rss_sum_ratio: ratio(|run| mib(run.rss_sum_bytes)),
             runs,
         }

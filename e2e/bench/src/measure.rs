@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use gradient_suite::process;
+use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::Signal;
+use nix::sys::time::{TimeVal, TimeValLike as _};
 use serde::Serialize;
 
 /// Pause between two looks at the memory.
@@ -24,6 +26,9 @@ const KIB: u64 = 1024;
 pub(crate) struct Run {
     /// Start to end, in seconds.
     pub(crate) wall_secs: f64,
+    /// Processor time of it and all processes that it waited for, in seconds: what a busy machine
+    /// changes least.
+    pub(crate) cpu_secs: f64,
     /// Most resident memory of all its processes together at one look, in bytes. Pages that
     /// processes share count once for each.
     pub(crate) rss_sum_bytes: u64,
@@ -47,7 +52,7 @@ pub(crate) fn run(mut command: Command, files: &Path) -> anyhow::Result<Run> {
     };
     command.stdin(Stdio::null()).stdout(file(&out)?).stderr(file(&err)?);
     let words = format!("{command:?}");
-    let begin = Instant::now();
+    let (begin, cpu_before) = (Instant::now(), cpu_of_children()?);
     let mut child = command.spawn().with_context(|| format!("cannot start {words}"))?;
     let (pid, over) = (child.id(), AtomicBool::new(false));
     let (status, wall, memory) = std::thread::scope(|scope| {
@@ -65,12 +70,20 @@ pub(crate) fn run(mut command: Command, files: &Path) -> anyhow::Result<Run> {
     };
     Ok(Run {
         wall_secs: wall.as_secs_f64(),
+        cpu_secs: cpu_of_children()? - cpu_before,
         rss_sum_bytes: memory.sum,
         rss_largest_bytes: memory.largest,
         code: status?.code(),
         stdout: text(&out)?,
         stderr: text(&err)?,
     })
+}
+
+/// Processor time of all processes that were waited for.
+fn cpu_of_children() -> anyhow::Result<f64> {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    let duration = |time: TimeVal| Duration::from_micros(time.num_microseconds().unsigned_abs());
+    Ok((duration(usage.user_time()) + duration(usage.system_time())).as_secs_f64())
 }
 
 /// Looks at the memory until the process is over. One that takes too long is killed.

@@ -87,8 +87,8 @@ impl Report {
         text.push_str(
             "medians (least-most) of the runs; ratios are ours by the row's, run by run\n\n",
         );
-        text.push_str("| Id | Work | Side | Runs | Wall s | Ratio | Memory MiB | Ratio | Largest process MiB |\n");
-        text.push_str("|---|---|---|---|---|---|---|---|---|\n");
+        text.push_str("| Id | Work | Side | Runs | Wall s | Ratio | CPU s | Ratio | Memory MiB | Ratio | Largest process MiB |\n");
+        text.push_str("|---|---|---|---|---|---|---|---|---|---|---|\n");
         for comparison in &self.comparisons {
             for (n, side) in comparison.sides.iter().enumerate() {
                 let ratio = |spread: Spread| if n == 0 { "-".to_owned() } else { shown(spread, 2) };
@@ -99,11 +99,13 @@ impl Report {
                 };
                 let _ = writeln!(
                     text,
-                    "| {id} | {work} | {} | {} | {} | {} | {} | {} | {} |",
+                    "| {id} | {work} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
                     side.name,
                     side.runs.len(),
                     shown(side.wall_secs, 3),
                     ratio(side.wall_ratio),
+                    shown(side.cpu_secs, 3),
+                    ratio(side.cpu_ratio),
                     shown(side.rss_sum_mib, 0),
                     ratio(side.rss_sum_ratio),
                     shown(side.rss_largest_mib, 0),
