@@ -10,7 +10,7 @@ export PATH := $(GRADIENT_NIX_PREFIX)/bin:$(PATH)
 # Where `gradient up` keeps its data unless told otherwise.
 DATA_DIR ?= .gradient
 
-.PHONY: help setup build demo test lint clean-data
+.PHONY: help setup build demo test bench soak lint clean-data
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,14 @@ demo: setup ## Set up, compile, start a local cluster, build examples/, show it,
 
 test: setup ## Set up and run the whole test suite
 	e2e/run-tests.sh
+
+bench: build ## Compare evaluations with nix-eval-jobs (NIX_EVAL_JOBS=PATH) and nix; BENCH_ARGS
+	cargo build --release -p gradient-bench
+	target/release/gradient-bench evaluations $(BENCH_ARGS)
+
+soak: build ## Evaluate 200 times in one worker, see that nothing grows or stays (some minutes)
+	cargo build --release -p gradient-bench
+	target/release/gradient-bench soak $(SOAK_ARGS)
 
 lint: ## Formatting and clippy, warnings are errors
 	cargo fmt --check

@@ -5,7 +5,7 @@ use std::path::Path;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// A process that is not a zombie.
+/// A process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
     /// Its id.
@@ -28,27 +28,40 @@ impl Process {
 /// Everything that runs now.
 #[must_use]
 pub fn all() -> Vec<Process> {
-    let entries = std::fs::read_dir("/proc").expect("/proc is there").flatten();
-    entries.filter_map(|entry| read(entry.file_name().to_str()?.parse().ok()?)).collect()
+    with_state(|state| !is_over(state))
 }
 
-fn read(pid: i32) -> Option<Process> {
+/// Everything that ended and waits for its parent to notice.
+#[must_use]
+pub fn zombies() -> Vec<Process> {
+    with_state(|state| state == "Z")
+}
+
+fn with_state(wanted: impl Fn(&str) -> bool) -> Vec<Process> {
+    let entries = std::fs::read_dir("/proc").expect("/proc is there").flatten();
+    let processes = entries.filter_map(|entry| read(entry.file_name().to_str()?.parse().ok()?));
+    processes.filter(|(state, _)| wanted(state)).map(|(_, process)| process).collect()
+}
+
+fn is_over(state: &str) -> bool {
+    matches!(state, "Z" | "X")
+}
+
+/// A process with its state.
+fn read(pid: i32) -> Option<(String, Process)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // "pid (name, with anything in it) state parent ..."
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    let (state, parent) = (fields.next()?, fields.next()?.parse().ok()?);
-    if matches!(state, "Z" | "X") {
-        return None;
-    }
+    let (state, parent) = (fields.next()?.to_owned(), fields.next()?.parse().ok()?);
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let command_line = String::from_utf8_lossy(&line).replace('\0', " ").trim().to_owned();
-    Some(Process { pid, parent, command_line })
+    Some((state, Process { pid, parent, command_line }))
 }
 
 /// Whether it runs.
 #[must_use]
 pub fn is_alive(pid: i32) -> bool {
-    read(pid).is_some()
+    read(pid).is_some_and(|(state, _)| !is_over(&state))
 }
 
 /// Everything below a process, without itself.

@@ -14,9 +14,11 @@ const PREFIX: &str = "/opt/gradient-nix";
 pub fn own(name: &str) -> PathBuf {
     let named = std::env::var_os("GRADIENT_SUITE_BIN_DIR").map(PathBuf::from);
     let folder = named.unwrap_or_else(|| {
-        // <target>/<profile>/deps/<test>-<hash>
+        // <target>/<profile>/deps/<test>-<hash>, or beside it for a program
         let test = std::env::current_exe().expect("the test knows its own program");
-        test.ancestors().nth(2).expect("a test lies in target/<profile>/deps").to_owned()
+        let folder = test.parent().expect("a program lies in a folder");
+        let is_test = folder.ends_with("deps");
+        folder.parent().filter(|_| is_test).unwrap_or(folder).to_owned()
     });
     let program = folder.join(name);
     assert!(

@@ -55,6 +55,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("gradient-daemon", &["domain"]),
     ("gradient-pool", &["daemon", "domain", "evalcache", "ipc", "nix"]),
     ("gradient-sim", &["domain", "events", "projections", "scheduler-core"]),
+    ("gradient-bench", &["suite"]),
     ("gradient-tidy", &[]),
 ];
 

@@ -106,7 +106,10 @@ impl PoolSettings {
             ("NIX_USER_CONF_FILES", "/dev/null".into()),
             ("NIX_PATH", OsString::new()),
             ("GC_MARKERS", "1".into()),
-            ("GC_INITIAL_HEAP_SIZE", "128M".into()),
+            // Fewer collections for some memory, of which never more is touched than is used:
+            // they were a fifth to a third of an evaluation's time.
+            ("GC_INITIAL_HEAP_SIZE", "256M".into()),
+            ("GC_FREE_SPACE_DIVISOR", "2".into()),
             ("GIT_TERMINAL_PROMPT", "0".into()),
             ("GIT_SSH_COMMAND", "ssh -o BatchMode=yes".into()),
             ("SSH_ASKPASS_REQUIRE", "never".into()),

@@ -1,0 +1,108 @@
+//! The flakes that are evaluated: written here, the same on every machine, without network.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+const FLAKE: &str = include_str!("nix/flake.nix");
+const LIBRARY: &str = include_str!("nix/lib.nix");
+
+/// Packages in one set.
+const SET_LEN: usize = 60;
+/// Values of the wide set.
+pub(crate) const WIDE: usize = 50_000;
+/// The one value of the wide set that is a derivation.
+pub(crate) const GOOD: &str = "p777";
+/// A package of the generated sets, under their root.
+pub(crate) const ONE: &str = "s01.p007";
+/// Where the generated sets are.
+pub(crate) const ROOT: &str = "legacyPackages.x86_64-linux";
+/// Where the wide set is.
+pub(crate) const WIDE_ROOT: &str = "packages.x86_64-linux";
+
+/// Writes a flake of nested sets with so many packages, which depend on each other.
+pub(crate) fn write_packages(folder: &Path, packages: usize) -> anyhow::Result<()> {
+    let sets = packages.div_ceil(SET_LEN);
+    let mut files = vec![
+        ("flake.nix".to_owned(), FLAKE.to_owned()),
+        ("lib.nix".to_owned(), LIBRARY.to_owned()),
+    ];
+    let names: String = (0..sets).map(|set| format!(" \"s{set:02}\"")).collect();
+    files.push(("sets.nix".to_owned(), format!("[{names} ]\n")));
+    for set in 0..sets {
+        let len = SET_LEN.min(packages - set * SET_LEN);
+        files.push((format!("sets/s{set:02}.nix"), set_text(set, len)));
+    }
+    write(folder, files)
+}
+
+fn set_text(set: usize, len: usize) -> String {
+    let mut text =
+        format!("lib: final: previous: {{\n  s{set:02} = {{\n    recurseForDerivations = true;\n");
+    for number in 0..len {
+        let inputs: String = inputs(set, number)
+            .into_iter()
+            .map(|(set, number)| format!(" final.s{set:02}.p{number:03}"))
+            .collect();
+        let minor = (set * 7 + number * 3) % 20;
+        let _ = write!(
+            text,
+            "    p{number:03} = lib.package {{\n      name = \"s{set:02}-p{number:03}\";\n      \
+             version = \"{}.{minor}\";\n      inputs = [{inputs} ];\n      \
+             config.build.flags.\"level-{}\" = \"{set}-{number}\";\n      \
+             config.\"layer-{}\".enable = {};\n      \
+             description = \"Package {number} of set {set}\";\n    }};\n",
+            number % 4,
+            number % 9,
+            number % 16,
+            number % 2 == 0,
+        );
+    }
+    text.push_str("  };\n}\n");
+    text
+}
+
+/// What a package needs: of its own set the two of half and a third of its number, so that few are
+/// needed by many; of the set before it one of the first.
+fn inputs(set: usize, number: usize) -> Vec<(usize, usize)> {
+    let mut own = vec![number / 3, number / 2];
+    own.dedup();
+    own.retain(|input| *input < number);
+    let before = set.checked_sub(1).map(|before| (before, number % 5));
+    own.into_iter().map(|input| (set, input)).chain(before).collect()
+}
+
+/// Writes a flake with one set of [`WIDE`] names, of which one value is good and all others throw.
+pub(crate) fn write_wide(folder: &Path) -> anyhow::Result<()> {
+    let text = format!(
+        r#"{{
+  outputs = {{ self }}: {{
+    {WIDE_ROOT} =
+      builtins.listToAttrs
+        (builtins.genList (n: {{ name = "p${{toString n}}"; value = throw "forced p${{toString n}}"; }}) {WIDE})
+      // {{
+        {GOOD} = derivation {{
+          name = "the-good-one";
+          system = "x86_64-linux";
+          builder = "/bin/sh";
+          args = [ "-c" "echo good > $out" ];
+        }};
+      }};
+  }};
+}}
+"#
+    );
+    write(folder, vec![("flake.nix".to_owned(), text)])
+}
+
+fn write(folder: &Path, files: Vec<(String, String)>) -> anyhow::Result<()> {
+    for (name, text) in files {
+        let path: PathBuf = folder.join(name);
+        let parent = path.parent().context("a file has a folder")?;
+        std::fs::create_dir_all(parent)
+            .and_then(|()| std::fs::write(&path, text))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
