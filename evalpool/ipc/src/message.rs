@@ -224,6 +224,24 @@ pub struct Failure {
     pub message: String,
 }
 
+impl Request {
+    /// The name of the call, for errors.
+    #[must_use]
+    pub fn call(&self) -> &'static str {
+        match self {
+            Request::Start(_) => "start",
+            Request::Ping => "ping",
+            Request::Plan(_) => "plan",
+            Request::List(_) => "list",
+            Request::Fingerprint(_) => "fingerprint",
+            Request::Checkpoint(_) => "checkpoint",
+            Request::FetchInput(_) => "fetch_input",
+            Request::BuildDone(_) => "build_done",
+            Request::Shutdown => "shutdown",
+        }
+    }
+}
+
 impl Response {
     /// The name of the variant, for errors about a response nobody asked for.
     #[must_use]

@@ -112,6 +112,16 @@ pub struct WorkerArgs {
     #[arg(long, env = "GRADIENT_WORKER_EVAL_MAX_RSS", value_name = "BYTES", default_value_t = 2 << 30)]
     pub eval_max_rss: u64,
 
+    /// Longest time of one call of an evaluator, in seconds; then the attribute at work fails
+    #[arg(
+        long,
+        env = "GRADIENT_WORKER_EVAL_CALL_TIMEOUT_SECS",
+        value_name = "SECS",
+        default_value_t = 1_800,
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
+    pub eval_call_timeout_secs: u64,
+
     /// Build slots
     #[arg(
         long,

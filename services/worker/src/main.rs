@@ -207,6 +207,7 @@ fn evaluator(
     }
     settings.eval_cache = Some(cache_home.join(EVAL_CACHE_FOLDER));
     settings.max_rss_bytes = args.eval_max_rss;
+    settings.call_limit = Duration::from_secs(args.eval_call_timeout_secs);
     settings.min_free_ram_bytes = args.system_min_free_ram_mb << 20;
     Ok(Evaluator {
         pool: Pool::new(settings).context("the pool of evaluators cannot be started")?,
