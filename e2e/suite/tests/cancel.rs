@@ -60,15 +60,14 @@ fn a_cancelled_evaluation_ends_its_busy_evaluator() {
     let definitions = "fib = n: if n < 2 then n else fib (n - 1) + fib (n - 2);";
     let body = r#"packages.x86_64-linux.endless = mk "n${toString (fib 60)}" "echo > $out";"#;
     let flake = Flake::of(definitions, body);
-    let watching = cluster.submit(&flake.reference());
+    let id = cluster.submit_only(&flake.reference());
     let evaluators = || {
         let all = process::descendants(cluster.pid());
         all.into_iter().filter(|one| one.command_line.contains("--eval-subprocess")).count()
     };
     until_true("an evaluator works", LIMIT, || evaluators() > 0);
-    let id = Evaluation::newest(&cluster).summary["id"].as_str().expect("an id").to_owned();
     let _ = cluster.gradient(&["cancel", &id]).ok();
-    let _ = watching.end().with_code(1);
+    let _ = cluster.gradient(&["watch", &id]).with_code(1);
     // It would go on for hours and hears no signal but the last one.
     until_true("no evaluator is left", LIMIT, || evaluators() == 0);
     assert_eq!(Evaluation::read(&cluster, &id).state(), "aborted");
