@@ -12,7 +12,8 @@
 //!
 //! The rule looks at the path and the value only, never at how a walk came there, so every way of
 //! sharding an evaluation gives the same result. `recurseForDerivations` has no say in a fleet's
-//! evaluation, where recursion follows the pattern; a local one goes by it ([`Recursion`]).
+//! evaluation, where recursion follows the pattern; a local one goes by it ([`Recursion`]). A walk
+//! that goes by nix-eval-jobs' rule also calls functions whose arguments all have defaults.
 
 use std::collections::BTreeSet;
 
@@ -67,7 +68,7 @@ pub fn plan<T: AttrTree>(
     patterns: &[Vec<Segment>],
     recursion: Recursion,
 ) -> Result<PlanOk, TreeError> {
-    let root = tree.root()?;
+    let root = root(tree, recursion)?;
     let excludes = BTreeSet::new();
     let mut walk = Walk { tree, excludes: &excludes, recursion, found: ListOk::default() };
     let mut shards = Vec::new();
@@ -91,8 +92,8 @@ pub fn list<T: AttrTree>(
     shard: &Shard,
     excludes: &BTreeSet<AttrPath>,
 ) -> Result<ListOk, TreeError> {
-    let root = tree.root()?;
     let recursion = shard.recursion;
+    let root = root(tree, recursion)?;
     let mut walk = Walk { tree, excludes, recursion, found: ListOk::default() };
     if shard.pattern.is_empty() {
         walk.emit_named(&AttrPath::default(), &root);
@@ -105,6 +106,11 @@ pub fn list<T: AttrTree>(
     found.errors.sort();
     found.errors.dedup();
     Ok(found)
+}
+
+fn root<T: AttrTree>(tree: &mut T, recursion: Recursion) -> Result<T::Node, TreeError> {
+    let root = tree.root()?;
+    if recursion.is_strict() { Ok(root) } else { tree.called(root) }
 }
 
 struct Walk<'a, T> {
@@ -212,8 +218,15 @@ impl<T: AttrTree> Walk<'_, T> {
     /// A child, forced; `None` if there is none, or after noting its error.
     fn child(&mut self, path: &AttrPath, node: &T::Node, name: &str) -> Option<T::Node> {
         self.tree.begin(path);
-        match self.tree.child(node, name) {
-            Ok(child) => child,
+        let child = match self.tree.child(node, name) {
+            Ok(child) => child?,
+            Err(error) => return self.error(path, error.message),
+        };
+        if self.recursion.is_strict() {
+            return Some(child);
+        }
+        match self.tree.called(child) {
+            Ok(result) => Some(result),
             Err(error) => self.error(path, error.message),
         }
     }

@@ -6,7 +6,7 @@ use std::ptr;
 use gradient_ipc::message::{real_store_dir, with_store_names};
 use gradient_ipc::tree::ValueKind;
 
-use crate::error::{EvalError, is_repeatable, last_position, strip_ansi};
+use crate::error::{EvalError, is_repeatable, last_position, strip_ansi, trace};
 use crate::ffi::{self, Context, EvalState, RawValue};
 use crate::library::Nix;
 
@@ -22,6 +22,8 @@ pub struct Evaluator {
     real_store_dir: Option<String>,
     /// What store paths begin with.
     store_dir: String,
+    /// Whether errors come with their trace.
+    show_trace: bool,
 }
 
 impl Evaluator {
@@ -30,7 +32,11 @@ impl Evaluator {
     ///
     /// # Errors
     /// If Nix cannot be initialised or the store does not answer.
-    pub fn open(nix: &'static Nix, store_uri: &str) -> Result<&'static Evaluator, EvalError> {
+    pub fn open(
+        nix: &'static Nix,
+        store_uri: &str,
+        show_trace: bool,
+    ) -> Result<&'static Evaluator, EvalError> {
         let api = &nix.api;
         // SAFETY: creates an object out of nothing.
         let (context, second) =
@@ -45,6 +51,7 @@ impl Evaluator {
             state: ptr::null_mut(),
             real_store_dir: real_store_dir(store_uri),
             store_dir: String::new(),
+            show_trace,
         };
         // SAFETY: the context is valid, here and in all calls of this function.
         evaluator.check(unsafe { (api.nix_libexpr_init)(context) })?;
@@ -203,6 +210,9 @@ impl Evaluator {
         }
         let message = self.shown(&message);
         let is_repeatable = is_repeatable(&String::from_utf8_lossy(&type_name), &full);
+        if self.show_trace && !full.trim().is_empty() {
+            return EvalError { message: trace(full.trim()), position: None, is_repeatable };
+        }
         let position = last_position(&full);
         match message.trim() {
             "" if full.trim().is_empty() => {

@@ -7,10 +7,12 @@
 pub mod error;
 pub mod evaluator;
 mod ffi;
+mod helpers;
 pub mod library;
 mod process;
 mod stats;
 pub mod subprocess;
+mod teller;
 mod tree;
 mod wire;
 

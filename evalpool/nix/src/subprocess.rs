@@ -60,7 +60,7 @@ enum State {
     /// Nix could not be loaded, for this reason.
     Broken(String),
     /// Ready, with the tree of the last request kept open.
-    Ready { evaluator: &'static Evaluator, warm: Option<(Source, SourceTree)> },
+    Ready { evaluator: &'static Evaluator, warm: Option<Box<(Source, SourceTree)>> },
     /// Ready to fetch, and for nothing else: the environment names somebody's key.
     Fetching { evaluator: &'static Evaluator },
 }
@@ -140,7 +140,8 @@ impl Child {
         let opened = Nix::load(start.nix_lib_dir.as_deref().map(Path::new))
             .map_err(|error| error.to_string())
             .and_then(|nix| {
-                Evaluator::open(nix, &start.store_uri).map_err(|error| error.to_string())
+                let opened = Evaluator::open(nix, &start.store_uri, start.show_trace);
+                opened.map_err(|error| error.to_string())
             });
         match opened {
             Ok(evaluator) => {
@@ -170,13 +171,13 @@ impl Child {
         let State::Ready { warm, .. } = &mut self.state else {
             return Err(TreeError::passing("this evaluator only fetches"));
         };
-        if warm.as_ref().is_none_or(|(open, _)| *open != source) {
+        if warm.as_ref().is_none_or(|open| open.0 != source) {
             *warm = None;
             let tree = SourceTree::open(opened, &source)?;
-            *warm = Some((source, tree));
+            *warm = Some(Box::new((source, tree)));
         }
         match warm {
-            Some((_, tree)) => Ok(tree),
+            Some(open) => Ok(&mut open.1),
             None => Err(TreeError::passing("evaluator not initialized")),
         }
     }

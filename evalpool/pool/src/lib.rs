@@ -13,7 +13,7 @@ pub mod settings;
 mod stderr;
 pub mod transport;
 
-pub use gradient_ipc::message::{Extras, Source};
+pub use gradient_ipc::message::{Expression, Extras, Source, TextExpression};
 pub use gradient_ipc::shard::Recursion;
 pub use gradient_ipc::tree::Extra;
 pub use memory::MemoryProbe;
