@@ -1,0 +1,89 @@
+//! A few connections to whoever manages the store: its daemon, or one that is started for it.
+
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Context as _;
+use gradient_daemon::{ClientOptions, Connection};
+use tokio::process::{Child, Command};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::store::Store;
+use crate::exit::Failure;
+use crate::up::programs;
+
+/// Most connections at a time.
+pub(super) const CONNECTIONS_MAX: usize = 4;
+
+/// Connections to the manager of one store.
+pub(super) struct Daemons {
+    store: Arc<Store>,
+    permits: Arc<Semaphore>,
+    idle: Mutex<Vec<Open>>,
+}
+
+struct Open {
+    connection: Connection,
+    /// A daemon of our own speaks over its standard input and output; it ends when we do.
+    _process: Option<Child>,
+}
+
+/// A borrowed connection. Given back only if all went well with it.
+pub(super) struct Borrowed<'a> {
+    open: Open,
+    daemons: &'a Daemons,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Daemons {
+    pub(super) fn new(store: Arc<Store>) -> Daemons {
+        let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        Daemons { store, permits, idle: Mutex::default() }
+    }
+
+    /// Borrows a connection.
+    pub(super) async fn get(&self) -> Result<Borrowed<'_>, Failure> {
+        let permit = self.permits.clone().acquire_owned().await;
+        let permit = permit.context("the connections are closed")?;
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let open = match idle {
+            Some(open) => open,
+            None => self.open().await?,
+        };
+        Ok(Borrowed { open, daemons: self, _permit: permit })
+    }
+
+    async fn open(&self) -> Result<Open, Failure> {
+        let options = ClientOptions { substitute: true, ..ClientOptions::default() };
+        if let Some(socket) = self.store.socket() {
+            let connection = Connection::open(&socket, &options).await;
+            let connection = connection.map_err(Failure::unavailable)?;
+            return Ok(Open { connection, _process: None });
+        }
+        let nix = programs::find_nix().context("nix is missing")?;
+        let mut process = Command::new(nix.with_file_name("nix-daemon"))
+            .args(["--stdio", "--store", &self.store.uri, "--option", "build-users-group", ""])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .context("nix-daemon cannot be started")?;
+        let pipes = process.stdout.take().zip(process.stdin.take());
+        let (from, to) = pipes.context("nix-daemon has no pipes")?;
+        let connection = Connection::over(from, to, &options).await;
+        let connection = connection.map_err(Failure::unavailable)?;
+        Ok(Open { connection, _process: Some(process) })
+    }
+}
+
+impl Borrowed<'_> {
+    pub(super) fn connection(&mut self) -> &mut Connection {
+        &mut self.open.connection
+    }
+
+    pub(super) fn give_back(self) {
+        let mut idle = self.daemons.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.push(self.open);
+    }
+}
