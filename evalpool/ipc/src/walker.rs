@@ -292,15 +292,21 @@ impl<T: AttrTree> Walk<'_, T> {
         let Some(names) = self.names(path, node) else {
             return;
         };
-        if self.recursion.is_strict() && expects_job(path) {
-            // `#` does not look into sets; a check that nobody looks into is a check lost.
-            let lost = !star && path.0.first().is_some_and(|root| root == "checks");
-            if let Some(words) = value_words(&names).or(lost.then_some("a set")) {
-                return self.not_a_derivation(path, words);
-            }
+        let is_job = self.recursion.is_strict() && expects_job(path);
+        if let Some(words) = value_words(&names).filter(|_| is_job) {
+            return self.not_a_derivation(path, words);
         }
-        if !star || names.is_empty() || !self.goes_into(path, node) {
-            return;
+        let enters = match star && !names.is_empty() {
+            true => self.goes_into(path, node),
+            false => Some(false),
+        };
+        match enters {
+            Some(true) => {}
+            // A check that nobody looks into is a check lost.
+            Some(false) if is_job && path.0.first().is_some_and(|root| root == "checks") => {
+                return self.not_a_derivation(path, "a set");
+            }
+            Some(false) | None => return,
         }
         if path.0.len() >= DEPTH_MAX {
             self.error::<()>(path, format!("depth limit of {DEPTH_MAX} names reached"));
@@ -309,15 +315,16 @@ impl<T: AttrTree> Walk<'_, T> {
         self.found.deferred.push(Shard::of_set(path, names, self.recursion));
     }
 
-    fn goes_into(&mut self, path: &AttrPath, node: &T::Node) -> bool {
+    /// Whether the walk goes on into a set; `None` after noting that the set does not say.
+    fn goes_into(&mut self, path: &AttrPath, node: &T::Node) -> Option<bool> {
         match self.recursion {
-            Recursion::Pattern | Recursion::WholeTree => return true,
-            Recursion::Marked if expects_namespace(path) => return true,
+            Recursion::Pattern | Recursion::WholeTree => return Some(true),
+            Recursion::Marked if expects_namespace(path) => return Some(true),
             Recursion::Marked | Recursion::Tree => {}
         }
         match self.tree.recurses(node) {
-            Ok(marked) => marked,
-            Err(error) => self.error(path, error.message).unwrap_or_default(),
+            Ok(marked) => Some(marked),
+            Err(error) => self.error(path, error.message),
         }
     }
 

@@ -107,6 +107,7 @@ fn any_value() -> impl Strategy<Value = Value> {
         prop_oneof![
             8 => set.clone().prop_map(Value::Set),
             1 => set.clone().prop_map(Value::Opaque),
+            1 => set.clone().prop_map(|set| Value::Function(Value::Set(set).into())),
             1 => set.prop_map(Value::Derivation),
         ]
     })

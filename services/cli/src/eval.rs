@@ -134,7 +134,11 @@ fn end(
             Err(Failure::new(Code::Failed, anyhow::anyhow!("some attributes failed to evaluate")))
         }
         Ok(_) => Ok(()),
-        Err(error @ DiscoverError::Flake { .. }) => Err(Failure::new(Code::Failed, error)),
+        Err(DiscoverError::Flake { message }) => {
+            // A text with its trace begins as the line that it becomes.
+            let message = message.strip_prefix("error:").map_or(&*message, str::trim_start);
+            Err(Failure::new(Code::Failed, anyhow::anyhow!("{message}")))
+        }
         Err(error) => Err(Failure::unavailable(error)),
     }
 }

@@ -14,6 +14,8 @@ pub(crate) enum Value {
     BrokenDerivation,
     Plain,
     Throws,
+    /// A function without arguments, and its result.
+    Function(Box<Value>),
 }
 
 pub(crate) struct Tree<'a> {
@@ -40,6 +42,7 @@ impl<'a> AttrTree for Tree<'a> {
             Value::Set(_) => Ok(NodeKind::Set),
             Value::Opaque(_) => Ok(NodeKind::Opaque),
             Value::Derivation(_) | Value::BrokenDerivation => Ok(NodeKind::Derivation),
+            Value::Function(_) => Ok(NodeKind::Value(ValueKind::Function)),
             Value::Plain => Ok(NodeKind::Value(ValueKind::Integer)),
             Value::Throws => Err(TreeError::repeatable("boom")),
         }
@@ -54,6 +57,16 @@ impl<'a> AttrTree for Tree<'a> {
         match children(node).and_then(|set| set.get(name)) {
             Some(Value::Throws) => Err(TreeError::repeatable("boom")),
             child => Ok(child),
+        }
+    }
+
+    fn called(&mut self, node: &'a Value) -> Result<&'a Value, TreeError> {
+        match node {
+            Value::Function(result) => match &**result {
+                Value::Throws => Err(TreeError::repeatable("boom")),
+                result => Ok(result),
+            },
+            other => Ok(other),
         }
     }
 
@@ -76,6 +89,6 @@ impl<'a> AttrTree for Tree<'a> {
 fn children(value: &Value) -> Option<&BTreeMap<String, Value>> {
     match value {
         Value::Set(set) | Value::Opaque(set) | Value::Derivation(set) => Some(set),
-        Value::BrokenDerivation | Value::Plain | Value::Throws => None,
+        Value::BrokenDerivation | Value::Plain | Value::Throws | Value::Function(_) => None,
     }
 }

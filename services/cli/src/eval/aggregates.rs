@@ -9,7 +9,7 @@ use gradient_domain::StorePath;
 
 use super::daemons::Daemons;
 use super::glob::fits;
-use super::line::Line;
+use super::line::{Line, plain_name};
 use super::roots::Roots;
 use super::store::Store;
 use crate::exit::Failure;
@@ -200,7 +200,7 @@ async fn rewrite(
     daemons: &Daemons,
 ) -> Result<Option<StorePath>, Failure> {
     let drv_path = line.drv_path.as_ref().context("an aggregate without a derivation")?;
-    let name = drv_path.name().trim_end_matches(".drv").to_owned();
+    let name = plain_name(drv_path).to_owned();
     let mut derivation = store.read(drv_path)?;
     let mut constituents = line.constituents.take().unwrap_or_default();
     for job in &parts.jobs {

@@ -99,7 +99,7 @@ impl Line {
         wanted: Wanted,
     ) -> anyhow::Result<Line> {
         let raw = |json: Option<String>| json.map(RawValue::from_string).transpose();
-        let plain_name = || drv_path.name().trim_end_matches(".drv").to_owned();
+        let plain_name = || plain_name(&drv_path).to_owned();
         let mut line = Line {
             name: Some(extra.name.unwrap_or_else(plain_name)),
             required_system_features: wanted.features.then(|| derivation.required_features()),
@@ -134,6 +134,12 @@ impl Line {
     pub(super) fn to_json(&self) -> anyhow::Result<String> {
         serde_json::to_string(self).context("a result is no JSON")
     }
+}
+
+/// The name of a derivation, by its file.
+pub(super) fn plain_name(drv_path: &StorePath) -> &str {
+    let name = drv_path.name();
+    name.strip_suffix(".drv").unwrap_or(name)
 }
 
 fn outputs(
