@@ -165,6 +165,25 @@ fn the_cache_status_is_that_of_the_outputs_and_all_they_need() {
 }
 
 #[test]
+fn outputs_that_are_only_known_after_the_build_are_null() {
+    let local = Local::new();
+    let text = r#"let mk = name: extra: derivation ({ inherit name; system = "x"; builder = "b"; } // extra);
+      ca = mk "ca" { __contentAddressed = true; outputHashMode = "recursive"; outputHashAlgo = "sha256"; };
+      in { inherit ca; above = mk "above" { inherit ca; }; }"#;
+    let uri = local.store_uri();
+    let features = ["--option", "extra-experimental-features", "ca-derivations"];
+    let arguments = ["--store", &uri, "-E", text, "--check-cache-status"];
+    let said = Running::start(local.eval_command(&arguments).args(features)).end().ok();
+    let lines = sorted(&said);
+    for attr in ["above", "ca"] {
+        assert_eq!(line(&lines, attr)["outputs"], json!({ "out": null }));
+        assert_eq!(line(&lines, attr)["cacheStatus"], "notBuilt", "{lines:#?}");
+    }
+    let without = Running::start(&mut local.eval_command(&arguments)).end().with_code(1);
+    assert!(line(&sorted(&without), "ca")["error"].to_string().contains("ca-derivations"));
+}
+
+#[test]
 fn roots_keep_derivations() {
     let local = Local::new();
     let roots = local.path().join("roots");

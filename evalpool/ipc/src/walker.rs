@@ -32,6 +32,9 @@ const VALUE_MARKS: [(&str, &str); 3] = [
     ("outPath", "a set that stands for a path"),
 ];
 
+/// The attribute by which a set says whether it holds jobs.
+pub const RECURSION_MARK: &str = "recurseForDerivations";
+
 /// Whether the flake schema wants a derivation at this path.
 #[must_use]
 pub fn expects_job(path: &AttrPath) -> bool {
@@ -40,7 +43,7 @@ pub fn expects_job(path: &AttrPath) -> bool {
         Some("packages" | "checks" | "devShells") => names.len() == 3,
         Some("formatter") => names.len() == 2,
         Some("hydraJobs") => {
-            names.len() >= 2 && names.last().is_some_and(|name| name != "recurseForDerivations")
+            names.len() >= 2 && names.last().is_some_and(|name| name != RECURSION_MARK)
         }
         Some(_) | None => false,
     }
@@ -253,7 +256,13 @@ impl<T: AttrTree> Walk<'_, T> {
             let message = "is a derivation, not a set of derivations".to_owned();
             return self.error(path, message);
         }
-        self.names(path, node)
+        let names = self.names(path, node)?;
+        // The root of a tree is entered unless it says that it shall not be.
+        let says = self.recursion == Recursion::Tree && path.is_empty();
+        if says && names.iter().any(|name| name == RECURSION_MARK) {
+            return self.goes_into(path, node)?.then_some(names);
+        }
+        Some(names)
     }
 
     fn names(&mut self, path: &AttrPath, node: &T::Node) -> Option<Vec<String>> {

@@ -257,6 +257,17 @@ fn functions_are_called_by_the_rule_of_a_tree_only() {
 }
 
 #[test]
+fn the_root_of_a_tree_is_entered_unless_it_says_otherwise() {
+    let root = |mark| set([("recurseForDerivations", mark), ("job", drv())]);
+    let job = vec!["job".to_owned()];
+    let (yes, no) = (root(Value::Plain), root(Value::Throws));
+    assert_eq!(whole_tree(&yes, "*", Recursion::Tree), (job.clone(), vec![]));
+    let failed = vec!["recurseForDerivations: boom".to_owned()];
+    assert_eq!(whole_tree(&no, "*", Recursion::Tree), (vec![], vec![": boom".to_owned()]));
+    assert_eq!(whole_tree(&no, "*", Recursion::WholeTree), (job, failed));
+}
+
+#[test]
 fn a_check_in_a_set_that_is_not_entered_is_an_error() {
     let inner = || ("inner", drv());
     let checks = set([

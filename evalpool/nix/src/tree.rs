@@ -5,6 +5,7 @@ use std::io::Write;
 use gradient_domain::{AttrPath, StorePath};
 use gradient_ipc::message::{Expression, Extras, STDERR_ATTR, Source, TextExpression};
 use gradient_ipc::tree::{AttrTree, Job, NodeKind, TreeError, ValueKind};
+use gradient_ipc::walker::RECURSION_MARK;
 
 use crate::error::EvalError;
 use crate::evaluator::{Evaluator, Value};
@@ -96,7 +97,7 @@ impl AttrTree for SourceTree {
     }
 
     fn recurses(&mut self, node: &Value) -> Result<bool, TreeError> {
-        let Some(marked) = node.attribute("recurseForDerivations")? else {
+        let Some(marked) = node.attribute(RECURSION_MARK)? else {
             return Ok(false);
         };
         let words = marked.value_kind().words();

@@ -85,7 +85,7 @@ async fn evaluate(
     let pool = Pool::new(settings(data_dir, args, request, worker, &store)?)
         .context("the evaluators cannot be started")?;
     let report = Report {
-        daemons: Arc::new(Daemons::new(store.clone())),
+        daemons: Arc::new(Daemons::new(store.clone(), request.options.clone())),
         store,
         wanted: Wanted {
             input_drvs: args.show_input_drvs,

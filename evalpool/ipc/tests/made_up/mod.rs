@@ -71,7 +71,10 @@ impl<'a> AttrTree for Tree<'a> {
     }
 
     fn recurses(&mut self, node: &&'a Value) -> Result<bool, TreeError> {
-        Ok(children(node).is_some_and(|set| set.contains_key("recurseForDerivations")))
+        match children(node).and_then(|set| set.get("recurseForDerivations")) {
+            Some(Value::Throws) => Err(TreeError::repeatable("boom")),
+            mark => Ok(mark.is_some()),
+        }
     }
 
     fn job(&mut self, node: &&'a Value) -> Result<Job, TreeError> {

@@ -22,17 +22,25 @@ pub(super) async fn query(
     daemons: &Daemons,
     store: &Store,
     graph: &Graph,
-    derivation: &Derivation,
+    (drv_path, derivation): (&StorePath, &Derivation),
 ) -> Result<CacheStatus, Failure> {
-    let outputs = derivation.output_paths().map(|(_, path)| DerivedPath::Opaque(path.clone()));
-    let inputs = derivation.input_drvs.iter();
-    let inputs = inputs.map(|(drv, outputs)| DerivedPath::Built(drv.clone(), outputs.clone()));
-    let wanted: BTreeSet<DerivedPath> = outputs.chain(inputs).collect();
+    let wanted = wanted(drv_path, derivation);
     let mut daemon = daemons.get().await?;
     let missing = daemon.connection().query_missing_paths(&wanted).await;
     let missing = missing.map_err(Failure::unavailable)?;
     daemon.give_back();
     Ok(status(missing, |drv| graph.needs(store, drv)))
+}
+
+fn wanted(drv_path: &StorePath, derivation: &Derivation) -> BTreeSet<DerivedPath> {
+    let outputs = derivation.outputs.iter().map(|(name, output)| match &output.path {
+        Some(path) => DerivedPath::Opaque(path.clone()),
+        // Where it goes is only known to whoever has built it.
+        None => DerivedPath::Built(drv_path.clone(), BTreeSet::from([name.clone()])),
+    });
+    let inputs = derivation.input_drvs.iter();
+    let inputs = inputs.map(|(drv, outputs)| DerivedPath::Built(drv.clone(), outputs.clone()));
+    outputs.chain(inputs).collect()
 }
 
 impl Graph {

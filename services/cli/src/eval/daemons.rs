@@ -1,5 +1,6 @@
 //! A few connections to whoever manages the store: its daemon, or one that is started for it.
 
+use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,6 +19,8 @@ pub(super) const CONNECTIONS_MAX: usize = 4;
 /// Connections to the manager of one store.
 pub(super) struct Daemons {
     store: Arc<Store>,
+    /// Settings of Nix, for a daemon of our own.
+    settings: BTreeMap<String, String>,
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<Open>>,
 }
@@ -36,9 +39,9 @@ pub(super) struct Borrowed<'a> {
 }
 
 impl Daemons {
-    pub(super) fn new(store: Arc<Store>) -> Daemons {
+    pub(super) fn new(store: Arc<Store>, settings: BTreeMap<String, String>) -> Daemons {
         let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        Daemons { store, permits, idle: Mutex::default() }
+        Daemons { store, settings, permits, idle: Mutex::default() }
     }
 
     /// Borrows a connection.
@@ -61,8 +64,12 @@ impl Daemons {
             return Ok(Open { connection, _process: None });
         }
         let nix = programs::find_nix().context("nix is missing")?;
-        let mut process = Command::new(nix.with_file_name("nix-daemon"))
-            .args(["--stdio", "--store", &self.store.uri, "--option", "build-users-group", ""])
+        let mut command = Command::new(nix.with_file_name("nix-daemon"));
+        command.args(["--stdio", "--store", &self.store.uri, "--option", "build-users-group", ""]);
+        for (name, value) in &self.settings {
+            command.args(["--option", name, value]);
+        }
+        let mut process = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

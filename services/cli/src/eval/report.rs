@@ -106,7 +106,8 @@ impl Report {
         };
         let cache = match &self.graph {
             Some(graph) => {
-                Some(cache_status::query(&self.daemons, &self.store, graph, &derivation).await?)
+                let of = (&drv_path, &derivation);
+                Some(cache_status::query(&self.daemons, &self.store, graph, of).await?)
             }
             None => None,
         };
