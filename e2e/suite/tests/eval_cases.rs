@@ -291,7 +291,7 @@ fn odd_names_are_told_whole_and_found_again() {
         let name = &line["attrPath"][2];
         let quoted = name.to_string().replace('$', "\\$");
         let found = local.eval(&flake, &[&format!("packages.x86_64-linux.{quoted}")]).ok();
-        assert_eq!(found.json_lines(), [line.clone()]);
+        assert_eq!(found.json_lines(), std::slice::from_ref(line));
         let fragment = format!("{}#packages.\"x86_64-linux\".{quoted}", flake.display());
         let found = local.eval_of(&fragment.replace('%', "%25"), &[]).ok().json_lines();
         assert_eq!((found.len(), &found[0]["drvPath"]), (1, &line["drvPath"]), "{fragment}");

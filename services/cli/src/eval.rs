@@ -73,8 +73,11 @@ async fn evaluate(
     worker: std::path::PathBuf,
     store: Arc<Store>,
 ) -> Result<(), Failure> {
+    let (asked, on) = (request.clone(), store.clone());
+    let locking = move || asked.expression(|flake| lock::lock(flake, &on));
+    let locked = tokio::task::spawn_blocking(locking).await;
     let source = Source {
-        expression: request.expression(|flake| lock::lock(flake, &store))?,
+        expression: locked.context("the flake cannot be locked")??,
         fragment: request.fragment.clone(),
         select: args.select.clone(),
         extras: request.extras.clone(),

@@ -19,6 +19,15 @@ pub(super) struct Progress {
     pub(super) failed: u64,
 }
 
+/// However it ends, the terminal is left clean.
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
 impl Progress {
     pub(super) fn new() -> Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
