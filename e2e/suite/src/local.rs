@@ -20,6 +20,13 @@ pub struct Local {
 const NIX_CONFIG: &str = "experimental-features = nix-command flakes\nsubstituters =\n\
     build-users-group =\nsandbox = false\n";
 
+/// Nix text for flakes: `mk NAME EXTRA` is a derivation with these further attributes. Each of its
+/// outputs holds its name.
+pub const MK: &str = r#"mk = name: extra: derivation ({
+        inherit name; system = "x86_64-linux"; builder = "/bin/sh";
+        args = [ "-c" "for o in \${outputs:-out}; do eval echo ${name} '>' \\$$o; done" ];
+      } // extra);"#;
+
 impl Local {
     /// An empty store.
     ///

@@ -1,15 +1,12 @@
 //! `gradient eval --constituents`: aggregates and the jobs that they are made of.
 
-use gradient_suite::local::{Local, line, sorted};
+use gradient_suite::local::{Local, MK, line, sorted};
 use serde_json::{Value, json};
 
 const JOBS: &str = r#"{
   outputs = { self }:
     let
-      mk = name: extra: derivation ({
-        inherit name; system = "x86_64-linux"; builder = "/bin/sh";
-        args = [ "-c" "for o in \${outputs:-out}; do eval echo ${name} '>' \\$$o; done" ];
-      } // extra);
+      @mk@
       aggregate = name: constituents: extra:
         mk name ({ _hydraAggregate = true; inherit constituents; } // extra);
       globs = { _hydraGlobConstituents = true; };
@@ -40,7 +37,7 @@ const JOBS: &str = r#"{
 }"#;
 
 fn eval(local: &Local, attr: &str, flags: &[&str]) -> (Vec<Value>, String) {
-    let flake = local.flake("jobs", &[("flake.nix", JOBS)]);
+    let flake = local.flake("jobs", &[("flake.nix", &JOBS.replace("@mk@", MK))]);
     let said = local.eval_of(&format!("{}#{attr}", flake.display()), flags).with_code(1);
     (sorted(&said), said.stderr)
 }

@@ -47,6 +47,13 @@ fn check(local: &Local, folder: &Path, case: &Case) {
     }
 }
 
+/// The jobs of R01 that are found by the marks.
+const MARKED: &[&str] = &[
+    "legacyPackages.x86_64-linux.deep.a.b deep-b",
+    "legacyPackages.x86_64-linux.top top",
+    "legacyPackages.x86_64-linux.yes.inner yes-inner",
+];
+
 const CASES: &[Case] = &[
     Case {
         flake: "N01",
@@ -60,26 +67,8 @@ const CASES: &[Case] = &[
         jobs: &[".\"tool-1.2\" tool-dotted"],
         errors: &[],
     },
-    Case {
-        flake: "R01",
-        arguments: &[],
-        jobs: &[
-            "legacyPackages.x86_64-linux.deep.a.b deep-b",
-            "legacyPackages.x86_64-linux.top top",
-            "legacyPackages.x86_64-linux.yes.inner yes-inner",
-        ],
-        errors: &[],
-    },
-    Case {
-        flake: "R01",
-        arguments: &["legacyPackages.x86_64-linux.*"],
-        jobs: &[
-            "legacyPackages.x86_64-linux.deep.a.b deep-b",
-            "legacyPackages.x86_64-linux.top top",
-            "legacyPackages.x86_64-linux.yes.inner yes-inner",
-        ],
-        errors: &[],
-    },
+    Case { flake: "R01", arguments: &[], jobs: MARKED, errors: &[] },
+    Case { flake: "R01", arguments: &["legacyPackages.x86_64-linux.*"], jobs: MARKED, errors: &[] },
     Case {
         flake: "R01",
         arguments: &["legacyPackages.x86_64-linux.absent.inner"],

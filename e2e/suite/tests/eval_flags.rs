@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 
-use gradient_suite::local::{Local, line, sorted};
+use gradient_suite::local::{Local, MK, line, sorted};
 use gradient_suite::process;
 use gradient_suite::run::Running;
 use gradient_suite::wait::{LIMIT, until, until_true};
@@ -14,13 +14,10 @@ use serde_json::{Value, json};
 const JOBS: &str = r#"{
   outputs = { self }:
     let
-      mk = name: extra: derivation ({
-        inherit name; system = "x86_64-linux"; builder = "/bin/sh";
-        args = [ "-c" "for o in $outputs; do echo ${name} > \${!o}; done" ];
-      } // extra);
+      @mk@
     in {
       jobs = {
-        plain = mk "plain" { args = [ "-c" "echo plain > $out" ]; requiredSystemFeatures = [ ]; };
+        plain = mk "plain" { requiredSystemFeatures = [ ]; };
         multi = mk "multi" { outputs = [ "dev" "out" ]; };
         user = mk "user" { p = self.jobs.plain; m = self.jobs.multi.dev; };
         renamed = mk "old" { } // { name = "new"; };
@@ -42,7 +39,7 @@ const JOBS: &str = r#"{
 }"#;
 
 fn jobs(local: &Local) -> String {
-    format!("{}#jobs", local.flake("jobs", &[("flake.nix", JOBS)]).display())
+    format!("{}#jobs", local.flake("jobs", &[("flake.nix", &JOBS.replace("@mk@", MK))]).display())
 }
 
 fn attrs(lines: &[Value]) -> Vec<&str> {
