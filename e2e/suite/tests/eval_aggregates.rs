@@ -88,6 +88,10 @@ fn aggregates_name_what_they_are_made_of() {
         let name = &out.as_str().expect("a path")[11..];
         assert!(local.path().join("root/nix/store").join(name).exists(), "{attr} was not built");
     }
+    let (again, _) = eval(&local, "jobs", &["--constituents", "--check-cache-status"]);
+    assert_eq!(line(&again, "above")["drvPath"], of("above")["drvPath"]);
+    assert_eq!(line(&again, "above")["cacheStatus"], "local");
+    assert_eq!(line(&again, "globbed")["cacheStatus"], "notBuilt");
 
     let error = |attr: &str| of(attr)["error"].as_str().expect("an error").to_owned();
     let bad = error("bad");

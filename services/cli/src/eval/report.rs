@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use futures_util::{StreamExt as _, stream};
-use gradient_domain::{AttrPath, StorePath};
+use gradient_domain::{AttrPath, Derivation, StorePath};
 use gradient_pool::{Extra, Found};
 use tokio::sync::mpsc;
 
 use super::aggregates::Aggregates;
 use super::cache_status::{self, Graph};
 use super::daemons::{CONNECTIONS_MAX, Daemons};
-use super::line::{Line, Wanted};
+use super::line::{CacheStatus, Line, Wanted};
 use super::output::{Reader, write_line};
 use super::progress::Progress;
 use super::roots::Roots;
@@ -72,7 +72,11 @@ impl Report {
             let (store, daemons, roots) = (&self.store, &self.daemons, self.roots.as_ref());
             let warn = |text: &str| progress.warn(None, text);
             let lines = aggregates.finish(store, daemons, roots, &warn).await?;
-            for line in lines {
+            for mut line in lines {
+                if let (None, Some(drv_path)) = (&line.error, &line.drv_path) {
+                    // What was asked before was about another derivation.
+                    line.cache = self.cache_status(drv_path, &store.read(drv_path)?).await?;
+                }
                 if reader == Reader::Listens {
                     reader = print(&line, &mut progress)?;
                 }
@@ -104,19 +108,24 @@ impl Report {
             // Somebody may have collected it meanwhile.
             Err(error) => return Ok(Line::failed(path, format!("{error:#}"))),
         };
-        let cache = match &self.graph {
-            Some(graph) => {
-                let of = (&drv_path, &derivation);
-                Some(cache_status::query(&self.daemons, &self.store, graph, of).await?)
-            }
-            None => None,
-        };
+        let cache = self.cache_status(&drv_path, &derivation).await?;
         if let Some(roots) = &self.roots {
             roots.add(&self.daemons, &drv_path).await?;
         }
         let mut line = Line::of(path, drv_path, derivation, extra, self.wanted)?;
         line.cache = cache;
         Ok(line)
+    }
+
+    /// The cache status of a derivation, if it is wanted.
+    async fn cache_status(
+        &self,
+        drv_path: &StorePath,
+        derivation: &Derivation,
+    ) -> Result<Option<CacheStatus>, Failure> {
+        let Some(graph) = &self.graph else { return Ok(None) };
+        let of = (drv_path, derivation);
+        cache_status::query(&self.daemons, &self.store, graph, of).await.map(Some)
     }
 }
 
