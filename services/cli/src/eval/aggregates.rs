@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use gradient_daemon::derivation_hash::Hasher;
 use gradient_domain::StorePath;
 
-use super::daemons::Daemons;
+use super::daemons::{Daemons, LOCAL_MAX, within};
 use super::glob::fits;
 use super::line::{Line, plain_name};
 use super::roots::Roots;
@@ -219,8 +219,8 @@ async fn rewrite(
         return Ok(None);
     }
     let mut daemon = daemons.get().await?;
-    let written = daemon.connection().add_derivation(&name, &derivation).await;
-    let written = written.map_err(Failure::unavailable)?;
+    let adding = daemon.connection().add_derivation(&name, &derivation);
+    let written = within(LOCAL_MAX, adding).await?;
     daemon.give_back();
     line.outputs = Some(derivation.outputs.into_iter().map(|(n, o)| (n, o.path)).collect());
     line.drv_path = Some(written.clone());

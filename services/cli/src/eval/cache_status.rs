@@ -2,14 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use gradient_daemon::queries::{DerivedPath, Missing};
 use gradient_domain::{Derivation, StorePath};
 
-use super::daemons::Daemons;
+use super::daemons::{self, Daemons};
 use super::line::{Availability, CacheStatus};
 use super::store::Store;
 use crate::exit::Failure;
+
+/// Longest time of one question; the daemon may ask binary caches for an answer.
+const QUERY_MAX: Duration = Duration::from_secs(600);
+/// Most derivations that are remembered.
+const GRAPH_LEN_MAX: usize = 1_000_000;
 
 /// What was read of derivations so far: which others each one needs.
 #[derive(Default)]
@@ -26,8 +32,8 @@ pub(super) async fn query(
 ) -> Result<CacheStatus, Failure> {
     let wanted = wanted(drv_path, derivation);
     let mut daemon = daemons.get().await?;
-    let missing = daemon.connection().query_missing_paths(&wanted).await;
-    let missing = missing.map_err(Failure::unavailable)?;
+    let asked = daemon.connection().query_missing_paths(&wanted);
+    let missing = daemons::within(QUERY_MAX, asked).await?;
     daemon.give_back();
     Ok(status(missing, |drv| graph.needs(store, drv)))
 }
@@ -51,6 +57,9 @@ impl Graph {
             let derivation = store.read(drv).ok();
             derivation.map_or_else(Vec::new, |read| read.input_drvs.into_keys().collect())
         };
+        if known.len() >= GRAPH_LEN_MAX && !known.contains_key(drv) {
+            return read();
+        }
         known.entry(drv.clone()).or_insert_with(read).clone()
     }
 }

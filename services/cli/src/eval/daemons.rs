@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::Context as _;
-use gradient_daemon::{ClientOptions, Connection};
+use gradient_daemon::{ClientOptions, Connection, Error};
 use tokio::process::{Child, Command};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -15,6 +16,24 @@ use crate::up::programs;
 
 /// Most connections at a time.
 pub(super) const CONNECTIONS_MAX: usize = 4;
+
+/// Longest time of what needs nobody else than the daemon.
+pub(super) const LOCAL_MAX: Duration = Duration::from_secs(60);
+
+/// What the daemon answers, if it does so in time.
+pub(super) async fn within<T>(
+    limit: Duration,
+    answer: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Failure> {
+    match tokio::time::timeout(limit, answer).await {
+        Ok(answered) => answered.map_err(Failure::unavailable),
+        Err(_elapsed) => {
+            let seconds = limit.as_secs();
+            let text = format!("the Nix daemon did not answer within {seconds} s");
+            Err(Failure::unavailable(anyhow::anyhow!(text)))
+        }
+    }
+}
 
 /// Connections to the manager of one store.
 pub(super) struct Daemons {
@@ -59,8 +78,7 @@ impl Daemons {
     async fn open(&self) -> Result<Open, Failure> {
         let options = ClientOptions { substitute: true, ..ClientOptions::default() };
         if let Some(socket) = self.store.socket() {
-            let connection = Connection::open(&socket, &options).await;
-            let connection = connection.map_err(Failure::unavailable)?;
+            let connection = within(LOCAL_MAX, Connection::open(&socket, &options)).await?;
             return Ok(Open { connection, _process: None });
         }
         let nix = programs::find_nix().context("nix is missing")?;
@@ -78,8 +96,7 @@ impl Daemons {
             .context("nix-daemon cannot be started")?;
         let pipes = process.stdout.take().zip(process.stdin.take());
         let (from, to) = pipes.context("nix-daemon has no pipes")?;
-        let connection = Connection::over(from, to, &options).await;
-        let connection = connection.map_err(Failure::unavailable)?;
+        let connection = within(LOCAL_MAX, Connection::over(from, to, &options)).await?;
         Ok(Open { connection, _process: Some(process) })
     }
 }

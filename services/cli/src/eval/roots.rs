@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use gradient_domain::StorePath;
 
-use super::daemons::Daemons;
+use super::daemons::{Daemons, LOCAL_MAX, within};
 use crate::exit::Failure;
 
 /// A folder of roots.
@@ -31,7 +31,7 @@ impl Roots {
         std::os::unix::fs::symlink(&target, &link)
             .with_context(|| format!("cannot link {}", link.display()))?;
         let mut daemon = daemons.get().await?;
-        daemon.connection().add_indirect_root(&link).await.map_err(Failure::unavailable)?;
+        within(LOCAL_MAX, daemon.connection().add_indirect_root(&link)).await?;
         daemon.give_back();
         Ok(())
     }
