@@ -49,6 +49,8 @@ pub struct Start {
     pub nix_lib_dir: Option<String>,
     /// The store to evaluate with.
     pub store_uri: String,
+    /// Whether errors come with everything that Nix says of their way, not with their place only.
+    pub show_trace: bool,
 }
 
 /// The tree of attributes that requests are about. A subprocess keeps the last one open.
@@ -100,6 +102,8 @@ pub struct TextExpression {
     Clone, Debug, Default, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize,
 )]
 pub struct Extras {
+    /// `name`, which need not be the name of the `.drv` file.
+    pub name: bool,
     /// `meta`, as far as it can be JSON.
     pub meta: bool,
     /// The result of this function, as Nix text, applied to the derivation.

@@ -121,6 +121,7 @@ impl Transport {
         let start = Request::Start(Start {
             nix_lib_dir: settings.nix_lib_dir.as_ref().map(|dir| dir.display().to_string()),
             store_uri: settings.store_uri.clone(),
+            show_trace: settings.show_trace,
         });
         let greeted =
             tokio::time::timeout(settings.greeting_limit, transport.stdout.read_u8()).await;
@@ -164,7 +165,7 @@ impl Transport {
         command
             .arg(SUBPROCESS_ARGUMENT)
             .env_clear()
-            .envs(settings.child_environment(|name| std::env::var_os(name)))
+            .envs(settings.child_environment(std::env::vars_os()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
