@@ -28,7 +28,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "scheduler",
         ],
     ),
-    ("gradient-worker", &["daemon", "domain", "events", "ipc", "log", "nix", "pool", "runtime"]),
+    (
+        "gradient-worker",
+        &["daemon", "domain", "events", "fetch", "ipc", "log", "nix", "pool", "runtime"],
+    ),
     (
         "gradient-cli",
         &[
@@ -36,6 +39,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "daemon",
             "domain",
             "events",
+            "fetch",
             "ipc",
             "log",
             "pool",
@@ -51,6 +55,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("gradient-ipc", &["domain"]),
     ("gradient-nix", &["domain", "ipc"]),
     ("gradient-daemon", &["domain"]),
+    ("gradient-fetch", &["daemon", "domain"]),
     ("gradient-pool", &["daemon", "domain", "ipc", "nix"]),
     ("gradient-sim", &["domain", "events", "projections", "scheduler-core"]),
     ("gradient-tidy", &[]),
@@ -103,6 +108,7 @@ const BLIND: &[(&str, &[&str])] = &[
     ("gradient-postgres", &["gradient-scheduler-core"]),
     ("gradient-nix", &["tokio", "async-nats"]),
     ("gradient-daemon", &["async-nats", "libloading"]),
+    ("gradient-fetch", &["async-nats", "tokio-postgres", "libloading"]),
     ("gradient-pool", &["async-nats"]),
 ];
 

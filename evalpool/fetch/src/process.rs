@@ -1,0 +1,195 @@
+//! One run of a program: its answer within limits, and its end with all its children.
+
+use std::io;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, timeout_at};
+
+/// Most bytes of an answer; more is a failure.
+pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// Bytes that are kept of what a program says beside it, from the end.
+const SAID_BYTES_MAX: usize = 64 << 10;
+/// How long an end may take after SIGKILL.
+const REAP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a program said before it ended.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: Vec<u8>,
+    /// The last [`SAID_BYTES_MAX`].
+    pub(crate) stderr: String,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) enum NoAnswer {
+    Start(io::Error),
+    Late,
+    TooLarge,
+}
+
+/// A program and its children, such as git and ssh; dropped, all of them are killed.
+struct Group {
+    child: Child,
+    id: Option<Pid>,
+}
+
+impl Group {
+    fn kill(&mut self) {
+        if let Some(id) = self.id.take() {
+            // Not reaped yet, so the number is still the group's.
+            let _ = killpg(id, Signal::SIGKILL);
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Runs a program to its end.
+pub(crate) async fn run(command: &mut Command, until: Instant) -> Result<Answer, NoAnswer> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.process_group(0).kill_on_drop(true);
+    let mut child = command.spawn().map_err(NoAnswer::Start)?;
+    let id = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let mut group = Group { child, id };
+    let (Some(out), Some(err)) = (out, err) else {
+        return Err(NoAnswer::Start(io::Error::other("it has no output")));
+    };
+    let said = async { tokio::try_join!(head(out), tail(err)) };
+    let said = timeout_at(until, said).await;
+    // Its children may outlive it with closed pipes; the group is ended before its number is free.
+    let (stdout, stderr) = match said {
+        Ok(Ok(said)) => said,
+        Ok(Err(Stop::TooLarge)) => {
+            end(&mut group).await;
+            return Err(NoAnswer::TooLarge);
+        }
+        Ok(Err(Stop::Io(error))) => {
+            end(&mut group).await;
+            return Err(NoAnswer::Start(error));
+        }
+        Err(_) => {
+            end(&mut group).await;
+            return Err(NoAnswer::Late);
+        }
+    };
+    match timeout_at(until, group.child.wait()).await {
+        Ok(Ok(status)) => {
+            group.id = None;
+            Ok(Answer { status, stdout, stderr: String::from_utf8_lossy(&stderr).into_owned() })
+        }
+        Ok(Err(error)) => Err(NoAnswer::Start(error)),
+        Err(_) => {
+            end(&mut group).await;
+            Err(NoAnswer::Late)
+        }
+    }
+}
+
+async fn end(group: &mut Group) {
+    group.kill();
+    let _ = tokio::time::timeout(REAP_TIMEOUT, group.child.wait()).await;
+}
+
+enum Stop {
+    TooLarge,
+    Io(io::Error),
+}
+
+async fn head(from: impl AsyncRead + Unpin) -> Result<Vec<u8>, Stop> {
+    let mut kept = Vec::new();
+    from.take(ANSWER_BYTES_MAX as u64 + 1).read_to_end(&mut kept).await.map_err(Stop::Io)?;
+    if kept.len() > ANSWER_BYTES_MAX { Err(Stop::TooLarge) } else { Ok(kept) }
+}
+
+/// Reads to the end and keeps the last [`SAID_BYTES_MAX`].
+async fn tail(mut from: impl AsyncRead + Unpin) -> Result<Vec<u8>, Stop> {
+    let mut kept = Vec::new();
+    while from.read_buf(&mut kept).await.map_err(Stop::Io)? > 0 {
+        if kept.len() > 2 * SAID_BYTES_MAX {
+            kept.drain(..kept.len() - SAID_BYTES_MAX);
+        }
+    }
+    kept.drain(..kept.len().saturating_sub(SAID_BYTES_MAX));
+    Ok(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn shell(script: &str, limit: Duration) -> Result<Answer, NoAnswer> {
+        run(Command::new("/bin/sh").args(["-c", script]), Instant::now() + limit).await
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn answers_have_a_limit() {
+        let script = "echo answer; yes | head -c 1000000 >&2; echo end >&2; exit 3";
+        let said = shell(script, LONG).await.expect("it runs");
+        assert_eq!((said.status.code(), said.stdout.as_slice()), (Some(3), &b"answer\n"[..]));
+        assert!(said.stderr.len() == SAID_BYTES_MAX && said.stderr.ends_with("y\nend\n"));
+        assert!(matches!(shell("exec yes", LONG).await, Err(NoAnswer::TooLarge)));
+    }
+
+    /// A script whose child writes its number into a file and stays.
+    fn with_child(folder: &std::path::Path) -> String {
+        let file = folder.join("child").display().to_string();
+        format!("sleep 600 & echo $! > {file}.new; mv {file}.new {file}; wait")
+    }
+
+    fn is_alive(child: i32) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+        state.is_some_and(|state| state != 'Z')
+    }
+
+    async fn child_of(folder: &std::path::Path) -> i32 {
+        let until = Instant::now() + LONG;
+        loop {
+            if let Ok(text) = std::fs::read_to_string(folder.join("child")) {
+                return text.trim().parse().expect("a number");
+            }
+            assert!(Instant::now() < until, "the child did not start");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn until_dead(child: i32) {
+        let until = Instant::now() + LONG;
+        while is_alive(child) {
+            assert!(Instant::now() < until, "the child still runs");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn what_takes_too_long_ends_with_its_children() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let late = shell(&with_child(folder.path()), Duration::from_secs(1)).await;
+        assert!(matches!(late, Err(NoAnswer::Late)));
+        until_dead(child_of(folder.path()).await).await;
+    }
+
+    #[tokio::test]
+    async fn what_is_dropped_ends_with_its_children() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let script = with_child(folder.path());
+        let task = tokio::spawn(async move { shell(&script, LONG).await });
+        let child = child_of(folder.path()).await;
+        task.abort();
+        until_dead(child).await;
+    }
+}
