@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gradient_domain::StorePath;
+use gradient_domain::flake::{LockPolicy, Override, check_overrides};
+use gradient_domain::{SshKey, StorePath};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -13,11 +14,11 @@ use crate::hash::{Hashed, hash};
 use crate::inputs;
 use crate::lock::{Lock, differing, listed};
 use crate::memo::{Entry, Memo};
-use crate::overrides::{self, Override};
+use crate::overrides;
 use crate::reference::{self, Located};
-use crate::request::{LockPolicy, LockedFlake, Reach, Request, Source, Tree};
+use crate::request::{LockedFlake, Reach, Request, Source, Tree};
 use crate::session::{Found, Session};
-use crate::ssh::{KeyFile, SshKey};
+use crate::ssh::KeyFile;
 use crate::submodules;
 use crate::wrapper::Wrapper;
 
@@ -59,7 +60,7 @@ impl Fetcher {
     /// # Errors
     /// If it cannot be had, is no flake, or its lock does not do; see [`FetchError::retry`].
     pub async fn fetch(&self, request: &Request) -> Result<LockedFlake, FetchError> {
-        overrides::check(&request.overrides)
+        check_overrides(&request.overrides)
             .map_err(|error| FetchError::Refused { reason: error.to_string() })?;
         let overrides = self.located_overrides(request)?;
         let session = self.session(request)?;

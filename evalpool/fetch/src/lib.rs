@@ -24,6 +24,4 @@ mod wrapper;
 
 pub use error::{FetchError, Retry};
 pub use fetcher::Fetcher;
-pub use overrides::{OVERRIDES_MAX, Override, OverrideError};
-pub use request::{Commit, LockPolicy, LockedFlake, Reach, Request, Source, Tree};
-pub use ssh::{KEY_BYTES_MAX, SshKey, SshKeyError};
+pub use request::{LockedFlake, Reach, Request, Source, Tree};

@@ -2,80 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use gradient_domain::flake::Override;
 
 use crate::lock::Lock;
-
-/// Most overrides of one flake.
-pub const OVERRIDES_MAX: usize = 64;
-/// Longest path of an input, in bytes.
-const PATH_BYTES_MAX: usize = 1 << 10;
-/// Longest reference, in bytes.
-const REFERENCE_BYTES_MAX: usize = 4 << 10;
-
-/// An input and what takes its place.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Override {
-    /// Its name, such as `nixpkgs`; with `/` an input of an input; with `*` and `?` a pattern.
-    pub input: String,
-    /// A flake reference.
-    pub reference: String,
-}
-
-/// What is wrong with an override.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OverrideError {
-    /// There are too many.
-    #[error("{0} overrides were given; at most {OVERRIDES_MAX} are allowed")]
-    TooMany(usize),
-    /// The path of the input.
-    #[error("'{0}' is no input: names of letters, digits, '-', '_', '+' and '.', divided by '/'")]
-    Input(String),
-    /// A pattern below an input.
-    #[error("'{0}' has '*' or '?' below an input: patterns stand for inputs of the flake itself")]
-    Nested(String),
-    /// The reference.
-    #[error("the reference that replaces input '{0}' is empty, too long or holds spaces")]
-    Reference(String),
-}
-
-impl Override {
-    /// Takes an override as a person gives it.
-    ///
-    /// # Errors
-    /// If it cannot be one.
-    pub fn check(&self) -> Result<(), OverrideError> {
-        let shown = || self.input.chars().filter(|c| !c.is_control()).take(80).collect::<String>();
-        let is_pattern = is_pattern(&self.input);
-        let allowed = |c: char| c.is_alphanumeric() || "-_+.*?'".contains(c);
-        let is_name =
-            |name: &str| !name.is_empty() && !name.starts_with('-') && name.chars().all(allowed);
-        if self.input.len() > PATH_BYTES_MAX || !self.input.split('/').all(is_name) {
-            return Err(OverrideError::Input(shown()));
-        }
-        if is_pattern && self.input.contains('/') {
-            return Err(OverrideError::Nested(shown()));
-        }
-        let reference = &self.reference;
-        let is_bad = reference.is_empty()
-            || reference.starts_with('-')
-            || reference.len() > REFERENCE_BYTES_MAX
-            || reference.contains(|c: char| c.is_whitespace() || c.is_control());
-        if is_bad { Err(OverrideError::Reference(shown())) } else { Ok(()) }
-    }
-}
-
-/// Checks all of them.
-pub(crate) fn check(overrides: &[Override]) -> Result<(), OverrideError> {
-    if overrides.len() > OVERRIDES_MAX {
-        return Err(OverrideError::TooMany(overrides.len()));
-    }
-    overrides.iter().try_for_each(Override::check)
-}
-
-fn is_pattern(name: &str) -> bool {
-    name.contains(['*', '?'])
-}
 
 /// Bytes before the first wildcard.
 fn literal_prefix(pattern: &str) -> usize {
@@ -90,10 +19,10 @@ pub(crate) fn expand(
     warnings: &mut Vec<String>,
 ) -> Vec<Override> {
     let mut chosen: BTreeMap<String, Vec<&Override>> = BTreeMap::new();
-    for one in overrides.iter().filter(|one| !is_pattern(&one.input)) {
+    for one in overrides.iter().filter(|one| !one.is_pattern()) {
         chosen.entry(one.input.clone()).or_default().push(one);
     }
-    let patterns: Vec<&Override> = overrides.iter().filter(|one| is_pattern(&one.input)).collect();
+    let patterns: Vec<&Override> = overrides.iter().filter(|one| one.is_pattern()).collect();
     let names: Vec<&str> = lock.into_iter().flat_map(Lock::root_names).collect();
     for name in &names {
         if chosen.contains_key(*name) {
@@ -229,25 +158,5 @@ mod tests {
         let mut warnings = Vec::new();
         assert_eq!(expand(&[over("a", "x")], None, &mut warnings), [over("a", "x")]);
         assert!(warnings.is_empty());
-    }
-
-    #[test]
-    fn what_is_no_override_is_refused() {
-        for good in [over("a", "github:o/r"), over("a/b-c", "r"), over("n*", "r")] {
-            assert_eq!(good.check(), Ok(()), "{good:?}");
-        }
-        for bad in [
-            over("", "r"),
-            over("a//b", "r"),
-            over("--x", "r"),
-            over("a b", "r"),
-            over("a/*", "r"),
-            over("a", ""),
-            over("a", "-r"),
-            over("a", "r r"),
-        ] {
-            assert!(bad.check().is_err(), "{bad:?}");
-        }
-        assert_eq!(check(&vec![over("a", "r"); 65]), Err(OverrideError::TooMany(65)));
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::{Instant, timeout_at};
 
 /// Most bytes of an answer; more is a failure.
@@ -16,6 +16,21 @@ pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 20;
 const SAID_BYTES_MAX: usize = 64 << 10;
 /// How long an end may take after SIGKILL.
 const REAP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Runs `$0 "$@"` and ends as it does. Standard input is a pipe that nothing is written to: it ends
+/// when this process is killed, and then the whole group is.
+const WATCHED: &str = r#"
+exec 3<&0 </dev/null
+"$0" "$@" 3<&- &
+program=$!
+{ read -r nothing <&3; kill -KILL 0; } >/dev/null 2>&1 &
+wait "$program"
+status=$?
+kill "$!" 2>/dev/null
+exit "$status"
+"#;
+/// What a shell ends with when it cannot run a program.
+const NOT_RUN: [i32; 2] = [126, 127];
 
 /// What a program said before it ended.
 #[derive(Debug)]
@@ -38,6 +53,8 @@ pub(crate) enum NoAnswer {
 struct Group {
     child: Child,
     id: Option<Pid>,
+    /// Closed, it ends the group.
+    _stdin: Option<ChildStdin>,
 }
 
 impl Group {
@@ -55,14 +72,30 @@ impl Drop for Group {
     }
 }
 
+/// The command below a shell that ends it with us.
+fn watched(command: &Command) -> Command {
+    let command = command.as_std();
+    let mut watched = Command::new("/bin/sh");
+    watched.args(["-c", WATCHED]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => watched.env(name, value),
+            None => watched.env_remove(name),
+        };
+    }
+    watched.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    watched.process_group(0).kill_on_drop(true);
+    watched
+}
+
 /// Runs a program to its end.
-pub(crate) async fn run(command: &mut Command, until: Instant) -> Result<Answer, NoAnswer> {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.process_group(0).kill_on_drop(true);
-    let mut child = command.spawn().map_err(NoAnswer::Start)?;
+pub(crate) async fn run(command: &Command, until: Instant) -> Result<Answer, NoAnswer> {
+    let mut child = watched(command).spawn().map_err(NoAnswer::Start)?;
     let id = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
     let (out, err) = (child.stdout.take(), child.stderr.take());
-    let mut group = Group { child, id };
+    // Taken away from the child: waiting for a child closes it.
+    let _stdin = child.stdin.take();
+    let mut group = Group { child, id, _stdin };
     let (Some(out), Some(err)) = (out, err) else {
         return Err(NoAnswer::Start(io::Error::other("it has no output")));
     };
@@ -87,6 +120,10 @@ pub(crate) async fn run(command: &mut Command, until: Instant) -> Result<Answer,
     match timeout_at(until, group.child.wait()).await {
         Ok(Ok(status)) => {
             group.id = None;
+            if status.code().is_some_and(|code| NOT_RUN.contains(&code)) {
+                let said = String::from_utf8_lossy(&stderr).trim().to_owned();
+                return Err(NoAnswer::Start(io::Error::other(said)));
+            }
             Ok(Answer { status, stdout, stderr: String::from_utf8_lossy(&stderr).into_owned() })
         }
         Ok(Err(error)) => Err(NoAnswer::Start(error)),
@@ -130,7 +167,9 @@ mod tests {
     use super::*;
 
     async fn shell(script: &str, limit: Duration) -> Result<Answer, NoAnswer> {
-        run(Command::new("/bin/sh").args(["-c", script]), Instant::now() + limit).await
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]);
+        run(&command, Instant::now() + limit).await
     }
 
     const LONG: Duration = Duration::from_secs(60);
@@ -191,5 +230,25 @@ mod tests {
         let child = child_of(folder.path()).await;
         task.abort();
         until_dead(child).await;
+    }
+
+    #[tokio::test]
+    async fn what_outlives_us_ends_with_its_children() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", &with_child(folder.path())]);
+        let mut running = watched(&command).spawn().expect("it runs");
+        let child = child_of(folder.path()).await;
+        drop(running.stdin.take());
+        until_dead(child).await;
+        let ended = tokio::time::timeout(LONG, running.wait()).await;
+        assert!(!ended.expect("it ends").expect("it ends").success());
+    }
+
+    #[tokio::test]
+    async fn a_program_that_is_missing_is_no_answer() {
+        let missing = Command::new("/does/not/exist");
+        let answer = run(&missing, Instant::now() + LONG).await;
+        assert!(matches!(answer, Err(NoAnswer::Start(_))), "{answer:?}");
     }
 }

@@ -3,11 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use gradient_domain::flake::{HINT, check_reference};
+use gradient_domain::flake::{Commit, HINT, check_reference};
 use serde_json::{Map, Value};
 
 use crate::error::FetchError;
-use crate::request::{Commit, Reach, Tree};
+use crate::request::{Reach, Tree};
 
 /// Longest reference, in bytes.
 const REFERENCE_BYTES_MAX: usize = 4 << 10;
@@ -147,7 +147,7 @@ pub(crate) fn tree_attributes(tree: &Tree) -> Map<String, Value> {
     if let Some(seconds) = tree.last_modified {
         add("lastModified", seconds.into());
     }
-    if let Some(Commit { rev, rev_count }) = &tree.commit {
+    if let Some(Commit { rev, rev_count, .. }) = &tree.commit {
         add("rev", rev.clone().into());
         if let Some(count) = rev_count {
             add("revCount", (*count).into());

@@ -1,10 +1,8 @@
 //! What is asked for, and what comes of it.
 
-use gradient_domain::StorePath;
+use gradient_domain::flake::{Commit, LockPolicy, Override};
+use gradient_domain::{SshKey, StorePath};
 use serde::{Deserialize, Serialize};
-
-use crate::overrides::Override;
-use crate::ssh::SshKey;
 
 /// A flake to be made ready for evaluation.
 #[derive(Clone, Debug)]
@@ -13,7 +11,7 @@ pub struct Request {
     pub source: Source,
     /// Which references are allowed.
     pub reach: Reach,
-    /// Inputs that are replaced, at most [`crate::OVERRIDES_MAX`].
+    /// Inputs that are replaced, at most [`gradient_domain::flake::OVERRIDES_MAX`].
     pub overrides: Vec<Override>,
     /// What an incomplete lock file means.
     pub lock_policy: LockPolicy,
@@ -68,25 +66,6 @@ pub struct Tree {
     pub commit: Option<Commit>,
     /// Seconds since 1970 of its last change, where known.
     pub last_modified: Option<u64>,
-}
-
-/// A commit of a source tree, visible to the flake as `self.rev`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Commit {
-    /// Its hash, in hex.
-    pub rev: String,
-    /// Commits up to it, where known.
-    pub rev_count: Option<u64>,
-}
-
-/// What a lock file that is missing or incomplete means.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub enum LockPolicy {
-    /// The lock is completed in memory, and the result says so.
-    #[default]
-    Complete,
-    /// It is an error.
-    Strict,
 }
 
 /// A flake that is ready for pure evaluation.

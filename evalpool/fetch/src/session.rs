@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use gradient_domain::StorePath;
+use gradient_domain::flake::Commit;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -15,7 +16,7 @@ use crate::hash::{Hashed, hash};
 use crate::lock::LockFileError;
 use crate::process::{ANSWER_BYTES_MAX, Answer, NoAnswer, run};
 use crate::reference::{self, Located};
-use crate::request::{Commit, Reach, Source, Tree};
+use crate::request::{Reach, Source, Tree};
 use crate::ssh::KeyFile;
 
 /// One fetch.
@@ -96,7 +97,11 @@ impl Session<'_> {
         let locked = prefetched.locked;
         let text = |name: &str| locked.get(name).and_then(Value::as_str).map(str::to_owned);
         let number = |name: &str| locked.get(name).and_then(Value::as_u64);
-        let commit = text("rev").map(|rev| Commit { rev, rev_count: number("revCount") });
+        let last_modified = number("lastModified");
+        let commit = text("rev").map(|rev| {
+            let rev_count = number("revCount");
+            Commit { rev, rev_count, last_modified }
+        });
         let is_git = text("type").is_some_and(|kind| kind == "git");
         let shown = match located.folder.is_some() || located.repository.is_some() {
             true => reference::shown(&located.url, &locked),
@@ -109,7 +114,7 @@ impl Session<'_> {
                 nar_hash: prefetched.hash,
                 subdir: text("dir").unwrap_or_default(),
                 commit,
-                last_modified: number("lastModified"),
+                last_modified,
             },
             shown,
             wants_submodules: located.wants_submodules(),

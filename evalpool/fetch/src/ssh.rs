@@ -4,66 +4,15 @@ use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{fmt, fs, io};
+use std::{fs, io};
 
+use gradient_domain::SshKey;
 use tempfile::TempDir;
 
-/// Largest key file, in bytes.
-pub const KEY_BYTES_MAX: usize = 64 << 10;
 /// Folders of keys this old were left behind by a process that was killed.
 const LEFT_AFTER: Duration = Duration::from_secs(2 * 60 * 60);
 /// Folder of the keys below the cache home.
 const FOLDER: &str = "fetch-keys";
-
-/// A private key for SSH. It is never printed.
-#[derive(Clone, PartialEq, Eq)]
-pub struct SshKey(Vec<u8>);
-
-/// Why something is no key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SshKeyError {
-    /// Nothing or too much.
-    #[error("a key has 1 to {KEY_BYTES_MAX} bytes")]
-    Size,
-    /// It does not look like one.
-    #[error("this is no private key in PEM or OpenSSH format without a passphrase prompt")]
-    Form,
-}
-
-impl SshKey {
-    /// Takes the text of a key file.
-    ///
-    /// # Errors
-    /// If it does not look like a private key.
-    pub fn new(text: impl Into<Vec<u8>>) -> Result<Self, SshKeyError> {
-        let mut text = text.into();
-        if text.is_empty() || text.len() > KEY_BYTES_MAX {
-            return Err(SshKeyError::Size);
-        }
-        let is_private = std::str::from_utf8(&text)
-            .is_ok_and(|text| text.starts_with("-----BEGIN ") && text.contains("PRIVATE KEY-----"));
-        if !is_private {
-            return Err(SshKeyError::Form);
-        }
-        // OpenSSH refuses a file whose last line does not end.
-        if !text.ends_with(b"\n") {
-            text.push(b'\n');
-        }
-        Ok(Self(text))
-    }
-
-    /// The text of the key file.
-    #[must_use]
-    pub fn reveal(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for SshKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SshKey(..)")
-    }
-}
 
 /// The key as a file; gone when this is dropped.
 #[derive(Debug)]
@@ -83,7 +32,7 @@ impl KeyFile {
         let file = std::path::absolute(folder.path().join("key"))?;
         let mut options = fs::OpenOptions::new();
         let mut open = options.write(true).create_new(true).mode(0o600).open(&file)?;
-        open.write_all(key.reveal())?;
+        open.write_all(key.reveal().as_bytes())?;
         let known_hosts = std::path::absolute(cache_home.join("known_hosts"))?;
         Ok(Self { file, known_hosts, _folder: folder })
     }
@@ -132,14 +81,5 @@ mod tests {
         let path = file.file.clone();
         drop(file);
         assert!(!path.exists() && !path.parent().expect("a folder").exists());
-    }
-
-    #[test]
-    fn a_key_is_not_printed_and_looks_like_one() {
-        let key = SshKey::new(KEY).expect("a key");
-        assert_eq!(format!("{key:?}"), "SshKey(..)");
-        assert_eq!(SshKey::new(""), Err(SshKeyError::Size));
-        assert_eq!(SshKey::new(vec![b'-'; KEY_BYTES_MAX + 1]), Err(SshKeyError::Size));
-        assert_eq!(SshKey::new("ssh-ed25519 AAAA x"), Err(SshKeyError::Form));
     }
 }

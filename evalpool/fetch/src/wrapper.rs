@@ -54,6 +54,18 @@ impl Wrapper {
 
 /// Paths from the root now lead through the project.
 fn move_down(node: &mut Map<String, Value>) {
+    // Nix keeps what the flake asked for beside what an override put in its place, and locks a folder
+    // of the flake anew when it finds it without its parent.
+    let is_below = |attributes: &Value| {
+        let path = attributes["path"].as_str().unwrap_or("/");
+        attributes["type"] == "path" && !path.starts_with('/')
+    };
+    if node.get("parent").is_none_or(Value::is_null)
+        && node.get("original").is_some_and(is_below)
+        && let Some(locked) = node.get("locked").cloned()
+    {
+        node.insert("original".into(), locked);
+    }
     if let Some(parent) = node.get_mut("parent") {
         prefix(parent);
     }
@@ -78,7 +90,7 @@ mod tests {
         let nodes = json!({
             "root": {"inputs": {"base": "base", "mid": "mid"}},
             "base": {"locked": {"path": "./base", "type": "path"}, "parent": []},
-            "mid": {"inputs": {"base": ["base"]}},
+            "mid": {"inputs": {"base": ["base"]}, "locked": {"type": "git"}, "original": {"type": "path", "path": "./mid"}},
             "wrapper": {},
         });
         let lock = Lock::new(json!({"nodes": nodes, "root": "root"})).expect("a lock");
@@ -94,6 +106,7 @@ mod tests {
         assert_eq!(lock["nodes"]["base"]["parent"], json!(["project"]));
         assert_eq!(lock["nodes"]["mid"]["inputs"]["base"], json!(["project", "base"]));
         assert_eq!(lock["nodes"]["root"]["inputs"]["mid"], "mid");
+        assert_eq!(lock["nodes"]["mid"]["original"]["type"], "git", "it was overridden");
         assert_eq!(lock["nodes"]["root"]["locked"], lock["nodes"]["root"]["original"]);
     }
 }

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use clap::Args;
 use gradient_domain::pattern::PatternSet;
 use gradient_domain::{AttrPath, Derivation, StorePath};
+use gradient_fetch::{Fetcher, Reach, Request, Source};
 use gradient_pool::{DiscoverError, Found, Pool, PoolSettings};
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -71,7 +72,7 @@ pub(crate) async fn run(data_dir: &Path, args: EvalArgs) -> Result<(), Failure> 
             .hint("build it with `make build`")
     })?;
     let store = open_store(data_dir, args.store.as_deref())?;
-    let locked_url = lock(&args.flake, &store)?;
+    let locked_url = lock(data_dir, &args.flake, &store).await?;
     let home = data_dir.join("eval-cache");
     std::fs::create_dir_all(&home).with_context(|| format!("cannot create {}", home.display()))?;
     let mut settings = PoolSettings::new(worker, store.uri.clone(), home);
@@ -165,39 +166,24 @@ fn open_store(data_dir: &Path, given: Option<&str>) -> Result<Store, Failure> {
     Ok(Store { uri, dir })
 }
 
-/// The locked reference of a flake, by the `nix` of the set-up.
-fn lock(flake: &str, store: &Store) -> Result<String, Failure> {
-    let nix = programs::find_nix().ok_or_else(|| {
-        Failure::unavailable(anyhow::anyhow!("nix is missing"))
-            .hint("run `make setup`, which installs it")
-    })?;
-    let flake = match flake.strip_prefix("path:") {
-        Some(folder) => format!("path:{}", absolute(folder)?),
-        None if flake.starts_with('.') => absolute(flake)?,
-        None => flake.to_owned(),
-    };
-    let output = std::process::Command::new(nix)
-        .args(["--extra-experimental-features", "nix-command flakes", "--store", &store.uri])
-        .args(["--option", "flake-registry", "", "--option", "warn-dirty", "false"])
-        .args(["flake", "metadata", "--json", "--no-write-lock-file", "--", &flake])
-        .env("NO_COLOR", "1")
-        .output()
-        .context("nix cannot be started")?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        return Err(Failure::new(
-            Code::Failed,
-            anyhow::anyhow!("locking flake reference '{flake}' failed: {said}"),
-        ));
+/// What to evaluate, by the `nix` of the set-up.
+async fn lock(data_dir: &Path, flake: &str, store: &Store) -> Result<String, Failure> {
+    let nix = programs::nix_or_failure()?;
+    let cache_home = std::path::absolute(data_dir.join("fetch-cache"))
+        .context("the data directory has no absolute path")?;
+    let fetcher = Fetcher::new(nix, store.uri.clone(), store.dir.clone(), cache_home);
+    let request = Request::new(Source::Reference(flake.to_owned()), Reach::Local);
+    let locked = fetcher.fetch(&request).await?;
+    for warning in &locked.warnings {
+        eprintln!("warning: {warning}");
     }
-    let metadata: serde_json::Value =
-        serde_json::from_slice(&output.stdout).context("Nix's answer is not understood")?;
-    let url = metadata["url"].as_str().context("Nix's answer names no locked reference")?;
-    Ok(url.to_owned())
-}
-
-fn absolute(folder: &str) -> Result<String, Failure> {
-    let path = std::fs::canonicalize(folder)
-        .map_err(|error| Failure::usage(format!("there is no flake at '{folder}': {error}")))?;
-    Ok(path.to_string_lossy().into_owned())
+    if locked.is_dirty {
+        eprintln!("warning: the checkout has changes that are not committed");
+    }
+    if let Some(folder) = locked.submodules.first() {
+        eprintln!(
+            "warning: git submodules such as '{folder}' are not fetched; ask for them with submodules=1"
+        );
+    }
+    Ok(locked.url)
 }

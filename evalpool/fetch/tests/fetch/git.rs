@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::host::{Host, git, local};
-use gradient_fetch::{FetchError, Reach, Request, Source, SshKey};
+use gradient_domain::SshKey;
+use gradient_fetch::{FetchError, Reach, Request, Source};
 
 const FLAKE: &str = r#"{
   outputs = { self }:

@@ -70,6 +70,11 @@ impl Host {
         count
     }
 
+    /// Where a file of the store really is.
+    pub(crate) fn real(&self, path: &str) -> PathBuf {
+        self.path().join("store").join(path.trim_start_matches('/'))
+    }
+
     pub(crate) async fn fetch(&self, request: &Request) -> Result<LockedFlake, FetchError> {
         self.fetcher.fetch(request).await
     }

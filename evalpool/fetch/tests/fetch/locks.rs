@@ -1,9 +1,8 @@
 //! Locks that are missing, out of date or broken, and overrides (cases F01, F02, F08).
 
 use crate::host::{Host, local, path_reference};
-use gradient_fetch::{
-    FetchError, LockPolicy, LockedFlake, Override, Reach, Request, Retry, Source,
-};
+use gradient_domain::flake::{LockPolicy, Override};
+use gradient_fetch::{FetchError, LockedFlake, Reach, Request, Retry, Source};
 
 const DEP: (&str, &str) = ("dep/value", "one\n");
 
@@ -193,6 +192,18 @@ async fn overrides_give_what_nix_gives() {
         let expected = host.expected(&reference, &["--override-input", nix_input, replaced]);
         assert_eq!(found, expected, "{input}");
         assert_eq!(flake.tree.path.name(), "source");
+    }
+    // A folder of the flake is replaced, whether it is locked or not.
+    let inside = host.folder("inside", &[("flake.nix", &with_dep("path:./dep")), DEP]);
+    let mut request = local(path_reference(&inside));
+    let instead = path_reference(&host.folder("instead", &[("value", "two\n")]));
+    request.overrides = vec![over("dep", &instead)];
+    for _ in 0..2 {
+        let flake = host.fetch(&request).await.expect("fetched");
+        assert!(flake.is_locked(), "{flake:?}");
+        let read = std::fs::read_to_string(host.real(&input_of(&host, &flake)));
+        assert_eq!(read.expect("the file of the other input"), "two\n");
+        host.nix(&["flake", "lock", &path_reference(&inside)]).expect("locked");
     }
     let mut request = local(&reference);
     request.overrides = vec![over("nothing", &two), over("no*", &two)];
