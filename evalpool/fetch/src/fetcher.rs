@@ -75,7 +75,7 @@ impl Fetcher {
             (Source::Reference(_), None) => return Err(nothing_located()),
         };
         let is_same = hashed.is_none_or(|hashed| hashed.nar_hash == found.tree.nar_hash);
-        let (flake, paths) = session.locked(found, &overrides, request.lock_policy).await?;
+        let (flake, paths) = session.locked(found, &overrides, request).await?;
         let is_whole = flake.warnings.is_empty() && flake.is_locked() && is_same;
         if let Some(memo) = memo.filter(|_| is_whole)
             && let Err(error) = memo.save(&Entry::new(flake.clone(), paths))
@@ -150,7 +150,7 @@ impl Session<'_> {
         &self,
         found: Found,
         overrides: &[Override],
-        policy: LockPolicy,
+        request: &Request,
     ) -> Result<(LockedFlake, Vec<StorePath>), FetchError> {
         let Found { tree, shown, is_dirty, wants_submodules } = found;
         let root = self.fetcher.store_dir.join(tree.path.base_name());
@@ -164,7 +164,11 @@ impl Session<'_> {
         let mut warnings = Vec::new();
         let overrides = overrides::expand(overrides, old.as_ref(), &mut warnings);
         let own = reference::tree_url(&tree);
+        let policy = request.lock_policy;
         let (lock, not_locked) = self.lock(&own, old.as_ref(), &overrides, policy).await?;
+        if request.reach == Reach::Remote {
+            inputs::check_remote(&lock)?;
+        }
         for one in &overrides {
             if !lock.has(&path_of(&one.input)) {
                 warnings.push(format!("override '{}' names no input of the flake", one.input));

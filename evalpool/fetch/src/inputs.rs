@@ -6,11 +6,15 @@ use std::path::Path;
 use base64::Engine as _;
 use gradient_daemon::store_path_of;
 use gradient_domain::StorePath;
+use gradient_domain::flake::HINT;
 use serde_json::{Map, Value};
 
 use crate::error::FetchError;
 use crate::lock::Lock;
 use crate::session::Session;
+
+/// How addresses of other machines begin.
+const REMOTE: [&str; 3] = ["https://", "http://", "ssh://"];
 
 /// Most inputs that are fetched one by one after fetching all at once failed.
 const SINGLE_MAX: usize = 1_000;
@@ -25,6 +29,30 @@ fn store_path(locked: &Map<String, Value>) -> Option<StorePath> {
 /// Paths of all inputs that have a place of their own.
 pub(crate) fn paths(lock: &Lock) -> Vec<StorePath> {
     lock.locked_inputs().filter_map(|(_, locked)| store_path(locked)).collect()
+}
+
+/// Refuses inputs that lie on the machine that fetches: the flake of somebody else could read its
+/// files by them. A folder of the flake itself is none of them.
+pub(crate) fn check_remote(lock: &Lock) -> Result<(), FetchError> {
+    let local = lock.locked_inputs().find(|(_, locked)| !is_remote(locked));
+    let Some((name, locked)) = local else { return Ok(()) };
+    let text = |name: &str| locked.get(name).and_then(Value::as_str);
+    let place = text("url").or(text("path")).or(text("type")).unwrap_or("something unknown");
+    let reason = format!(
+        "input '{name}' is '{place}', which is not the same on every machine; {HINT}, or override it"
+    );
+    Err(FetchError::Refused { reason })
+}
+
+fn is_remote(locked: &Map<String, Value>) -> bool {
+    let text = |name: &str| locked.get(name).and_then(Value::as_str).unwrap_or_default();
+    match text("type") {
+        "github" | "gitlab" | "sourcehut" => true,
+        "git" | "hg" | "tarball" | "file" => {
+            REMOTE.iter().any(|scheme| text("url").starts_with(scheme))
+        }
+        _ => false,
+    }
 }
 
 /// Inputs that are not in the store, each once.
@@ -82,6 +110,24 @@ mod tests {
     #[test]
     fn texts_are_escaped() {
         assert_eq!(text(r#"{"a":"\n${x}"}"#), r#""{\"a\":\"\\n\${x}\"}""#);
+    }
+
+    #[test]
+    fn inputs_of_this_machine_are_told_from_others() {
+        for (json, remote) in [
+            (r#"{"type":"github","owner":"o","repo":"r"}"#, true),
+            (r#"{"type":"git","url":"ssh://git@host/x"}"#, true),
+            (r#"{"type":"tarball","url":"https://host/x.tar.gz"}"#, true),
+            (r#"{"type":"git","url":"file:///etc"}"#, false),
+            (r#"{"type":"git","url":"/etc"}"#, false),
+            (r#"{"type":"tarball","url":"file:///x.tar"}"#, false),
+            (r#"{"type":"path","path":"/etc"}"#, false),
+            (r#"{"type":"path","path":"/nix/store/x"}"#, false),
+            ("{}", false),
+        ] {
+            let locked = serde_json::from_str(json).expect("JSON");
+            assert_eq!(is_remote(&locked), remote, "{json}");
+        }
     }
 
     #[test]

@@ -229,6 +229,25 @@ async fn what_workers_do_not_fetch_is_refused() {
         assert!(matches!(error, FetchError::Refused { .. }), "{error:?}");
         assert_eq!(error.retry(), Retry::Never);
     }
+    // A flake that somebody submitted must not read files of the worker by its inputs.
+    let secret = host.folder("secret", &[("key", "secret")]);
+    for scheme in ["path:", "git+file://"] {
+        let url = format!("{scheme}{}", secret.display());
+        let text = format!(
+            "{{ inputs.x = {{ url = \"{url}\"; flake = false; }}; outputs = {{ self, x }}: {{ }}; }}"
+        );
+        crate::host::git(&secret, &["init", "-q", "-b", "main"]);
+        crate::host::git(&secret, &["add", "."]);
+        crate::host::git(&secret, &["commit", "-q", "--allow-empty", "-m", "one"]);
+        let flake = path_reference(
+            &host.folder(scheme.trim_end_matches(['/', ':']), &[("flake.nix", &text)]),
+        );
+        let tree = host.fetcher.fetch_tree(&flake, Reach::Local).await.expect("fetched");
+        let error = host.fetch(&Request::new(Source::Store(tree), Reach::Remote)).await;
+        let error = error.expect_err("refused");
+        assert!(matches!(error, FetchError::Refused { .. }), "{error:?}");
+        assert!(error.to_string().contains("input 'x'"), "{error}");
+    }
     let nothing = host.folder("nothing", &[("x", "")]);
     let error = host.fetch(&local(path_reference(&nothing))).await.expect_err("no flake");
     assert!(error.to_string().contains("no flake.nix"), "{error}");
