@@ -118,7 +118,9 @@ impl FetchError {
 
     /// What Nix's words on a failure mean.
     pub(crate) fn said(reference: &str, said: &str) -> Self {
-        let (reference, said) = (reference.to_owned(), said.trim().to_owned());
+        let is_said = |line: &&str| !line.starts_with(NOISE);
+        let said = said.trim().lines().filter(is_said).collect::<Vec<&str>>().join("\n");
+        let reference = reference.to_owned();
         let lower = said.to_lowercase();
         let has = |words: &[&str]| words.iter().any(|words| lower.contains(words));
         if has(&BROKEN_LOCK) {
@@ -135,6 +137,9 @@ impl FetchError {
         }
     }
 }
+
+/// Said by every `nix` on a machine without users for builds.
+const NOISE: &str = "warning: the group ";
 
 /// The lock itself is wrong, whatever the network does.
 const BROKEN_LOCK: [&str; 3] =

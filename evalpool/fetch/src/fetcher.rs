@@ -126,7 +126,11 @@ impl Fetcher {
         hashed: Option<&Hashed>,
     ) -> Option<Memo> {
         let is_fixed = located.is_none_or(Located::is_fixed) || hashed.is_some();
-        if !is_fixed || !overrides.iter().all(|one| reference::is_fixed(&one.reference)) {
+        // What one key can read is not for everybody who knows the reference.
+        if request.ssh_key.is_some()
+            || !is_fixed
+            || !overrides.iter().all(|one| reference::is_fixed(&one.reference))
+        {
             return None;
         }
         // Another Nix may lock differently; asking it for its version would cost a process.

@@ -4,17 +4,15 @@ use std::io;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::process::Command;
 use tokio::time::{Instant, timeout_at};
 
 /// Most bytes of an answer; more is a failure.
 pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Bytes that are kept of what a program says beside it, from the end.
 const SAID_BYTES_MAX: usize = 64 << 10;
-/// How long an end may take after SIGKILL.
+/// How long the end of a group may take.
 const REAP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs `$0 "$@"` and ends as it does. Standard input is a pipe that nothing is written to: it ends
@@ -49,29 +47,6 @@ pub(crate) enum NoAnswer {
     TooLarge,
 }
 
-/// A program and its children, such as git and ssh; dropped, all of them are killed.
-struct Group {
-    child: Child,
-    id: Option<Pid>,
-    /// Closed, it ends the group.
-    _stdin: Option<ChildStdin>,
-}
-
-impl Group {
-    fn kill(&mut self) {
-        if let Some(id) = self.id.take() {
-            // Not reaped yet, so the number is still the group's.
-            let _ = killpg(id, Signal::SIGKILL);
-        }
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
 /// The command below a shell that ends it with us.
 fn watched(command: &Command) -> Command {
     let command = command.as_std();
@@ -88,72 +63,43 @@ fn watched(command: &Command) -> Command {
     watched
 }
 
-/// Runs a program to its end.
+/// Runs a program to its end. Dropped, or over a limit, it ends with its children, such as git and ssh.
 pub(crate) async fn run(command: &Command, until: Instant) -> Result<Answer, NoAnswer> {
     let mut child = watched(command).spawn().map_err(NoAnswer::Start)?;
-    let id = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
-    let (out, err) = (child.stdout.take(), child.stderr.take());
-    // Taken away from the child: waiting for a child closes it.
-    let _stdin = child.stdin.take();
-    let mut group = Group { child, id, _stdin };
-    let (Some(out), Some(err)) = (out, err) else {
+    // Taken away from the child: waiting for a child closes it. Closed, it ends the group.
+    let stdin = child.stdin.take();
+    let (Some(out), Some(err)) = (child.stdout.take(), child.stderr.take()) else {
         return Err(NoAnswer::Start(io::Error::other("it has no output")));
     };
-    let said = async { tokio::try_join!(head(out), tail(err)) };
-    let said = timeout_at(until, said).await;
-    // Its children may outlive it with closed pipes; the group is ended before its number is free.
-    let (stdout, stderr) = match said {
-        Ok(Ok(said)) => said,
-        Ok(Err(Stop::TooLarge)) => {
-            end(&mut group).await;
-            return Err(NoAnswer::TooLarge);
-        }
-        Ok(Err(Stop::Io(error))) => {
-            end(&mut group).await;
-            return Err(NoAnswer::Start(error));
-        }
-        Err(_) => {
-            end(&mut group).await;
-            return Err(NoAnswer::Late);
-        }
+    let answered = async {
+        let (stdout, stderr) = tokio::try_join!(head(out), tail(err))?;
+        let status = child.wait().await.map_err(NoAnswer::Start)?;
+        Ok(Answer { status, stdout, stderr: String::from_utf8_lossy(&stderr).into_owned() })
     };
-    match timeout_at(until, group.child.wait()).await {
-        Ok(Ok(status)) => {
-            group.id = None;
-            if status.code().is_some_and(|code| NOT_RUN.contains(&code)) {
-                let said = String::from_utf8_lossy(&stderr).trim().to_owned();
-                return Err(NoAnswer::Start(io::Error::other(said)));
-            }
-            Ok(Answer { status, stdout, stderr: String::from_utf8_lossy(&stderr).into_owned() })
+    let answer = timeout_at(until, answered).await.unwrap_or(Err(NoAnswer::Late));
+    drop(stdin);
+    match answer {
+        Ok(answer) if answer.status.code().is_some_and(|code| NOT_RUN.contains(&code)) => {
+            Err(NoAnswer::Start(io::Error::other(answer.stderr.trim().to_owned())))
         }
-        Ok(Err(error)) => Err(NoAnswer::Start(error)),
-        Err(_) => {
-            end(&mut group).await;
-            Err(NoAnswer::Late)
+        Ok(answer) => Ok(answer),
+        Err(error) => {
+            let _ = tokio::time::timeout(REAP_TIMEOUT, child.wait()).await;
+            Err(error)
         }
     }
 }
 
-async fn end(group: &mut Group) {
-    group.kill();
-    let _ = tokio::time::timeout(REAP_TIMEOUT, group.child.wait()).await;
-}
-
-enum Stop {
-    TooLarge,
-    Io(io::Error),
-}
-
-async fn head(from: impl AsyncRead + Unpin) -> Result<Vec<u8>, Stop> {
+async fn head(from: impl AsyncRead + Unpin) -> Result<Vec<u8>, NoAnswer> {
     let mut kept = Vec::new();
-    from.take(ANSWER_BYTES_MAX as u64 + 1).read_to_end(&mut kept).await.map_err(Stop::Io)?;
-    if kept.len() > ANSWER_BYTES_MAX { Err(Stop::TooLarge) } else { Ok(kept) }
+    from.take(ANSWER_BYTES_MAX as u64 + 1).read_to_end(&mut kept).await.map_err(NoAnswer::Start)?;
+    if kept.len() > ANSWER_BYTES_MAX { Err(NoAnswer::TooLarge) } else { Ok(kept) }
 }
 
 /// Reads to the end and keeps the last [`SAID_BYTES_MAX`].
-async fn tail(mut from: impl AsyncRead + Unpin) -> Result<Vec<u8>, Stop> {
+async fn tail(mut from: impl AsyncRead + Unpin) -> Result<Vec<u8>, NoAnswer> {
     let mut kept = Vec::new();
-    while from.read_buf(&mut kept).await.map_err(Stop::Io)? > 0 {
+    while from.read_buf(&mut kept).await.map_err(NoAnswer::Start)? > 0 {
         if kept.len() > 2 * SAID_BYTES_MAX {
             kept.drain(..kept.len() - SAID_BYTES_MAX);
         }

@@ -307,6 +307,15 @@ fn key_request(evaluation: EvaluationId, token: &str) -> Request<Body> {
     request
 }
 
+async fn until_gone(file: &Path) {
+    let gone = async {
+        while file.exists() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(common::LIMIT, gone).await.expect("the key is deleted");
+}
+
 impl Fixture {
     /// Steps the world until something holds, and appends what came of it.
     async fn until(&mut self, holds: impl Fn(&World) -> bool) {
@@ -324,6 +333,9 @@ impl Fixture {
 async fn a_key_goes_to_the_hand_out_of_its_evaluation_and_then_away() {
     let mut world = World::new(11);
     world.join(0, true);
+    let over = world.submit();
+    world.command(Command::CancelEvaluation { evaluation: over });
+    assert!(world.state.evaluation(over).unwrap().state.is_terminal());
     let mut fixture = Fixture::new("keys", world).await;
     let body = json!({"flake": {"type": "reference", "url": "git+ssh://git@host/x"},
         "patterns": ["packages.*.*"], "ssh_key": KEY});
@@ -352,21 +364,26 @@ async fn a_key_goes_to_the_hand_out_of_its_evaluation_and_then_away() {
         assert_eq!(status, expected, "{token}");
     }
 
-    let stop = CancellationToken::new();
-    let sweep = tokio::spawn(sweep_keys(fixture.state.clone(), stop.clone()));
+    let left = file.with_file_name(over.to_string());
+    std::fs::write(&left, KEY).unwrap();
+    let sweep = || {
+        let stop = CancellationToken::new();
+        (tokio::spawn(sweep_keys(fixture.state.clone(), stop.clone())), stop)
+    };
+    let (first, stop) = sweep();
+    until_gone(&left).await;
+    stop.cancel();
+    first.await.unwrap();
     assert!(file.exists(), "it is kept until the evaluation is over");
+    let (second, stop) = sweep();
     fixture.world.command(Command::CancelEvaluation { evaluation: id });
     fixture.until(|world| world.state.evaluation(id).unwrap().state.is_terminal()).await;
-    let gone = async {
-        while file.exists() {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(common::LIMIT, gone).await.expect("the key is deleted");
-    let (status, _) = fixture.refused(key_request(id, &token)).await;
-    assert_ne!(status, StatusCode::OK);
+    until_gone(&file).await;
     stop.cancel();
-    sweep.await.unwrap();
+    second.await.unwrap();
+    std::fs::write(&file, KEY).unwrap();
+    let (status, _) = fixture.refused(key_request(id, &token)).await;
+    assert_eq!(status, StatusCode::FORBIDDEN, "the hand-out is to stop");
 
     let mut wrong = body;
     wrong["ssh_key"] = json!("ssh-ed25519 AAAA x");

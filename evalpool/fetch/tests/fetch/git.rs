@@ -102,7 +102,7 @@ async fn f06_submodules_on_demand_and_shallow_clones() {
     let shallow = host.path().join("shallow");
     let from = format!("file://{}", folder.display());
     git(&host.path(), &["clone", "-q", "--depth", "1", &from, &shallow.to_string_lossy()]);
-    let flake = host.fetch(&local(format!("git+file://{}", shallow.display()))).await;
+    let flake = host.fetch(&local(format!("git+file://{}?rev={commit}", shallow.display()))).await;
     let flake = flake.expect("a shallow clone does");
     let plain = format!("git+file://{}?rev={commit}", folder.display());
     assert_eq!(flake.tree.path, host.fetch(&local(plain)).await.expect("fetched").tree.path);

@@ -87,7 +87,7 @@ pub async fn dispatched_jobs(
     Ok(paging.page(items))
 }
 
-/// Whether this hand-out runs the evaluation and is open.
+/// Whether this hand-out runs the evaluation and is not asked to stop.
 ///
 /// # Errors
 /// If the database fails.
@@ -98,7 +98,7 @@ pub async fn is_running(
 ) -> Result<bool, QueryError> {
     let client = database.client().await?;
     let sql = "SELECT 1 FROM dispatched_job \
-         WHERE assignment = $1 AND evaluation = $2 AND finished_at IS NULL";
+         WHERE assignment = $1 AND evaluation = $2 AND finished_at IS NULL AND abort_requested_at IS NULL";
     let statement = client.prepare_cached(sql).await?;
     let assignment = crate::apply::int(assignment.0);
     Ok(client.query_opt(&statement, &[&assignment, &evaluation.uuid()]).await?.is_some())
