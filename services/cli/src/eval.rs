@@ -9,7 +9,6 @@ mod glob;
 mod line;
 mod lock;
 mod output;
-mod overrides;
 mod progress;
 mod report;
 mod request;
@@ -31,7 +30,7 @@ use line::Wanted;
 use output::Reader;
 use progress::Progress;
 use report::{Report, Reported};
-use request::Request;
+use request::{Request, Tree};
 use roots::Roots;
 use store::Store;
 
@@ -43,7 +42,6 @@ const FOUND_WAITING_MAX: usize = 1_024;
 
 pub(crate) async fn run(data_dir: &Path, args: EvalArgs) -> Result<(), Failure> {
     let request = Request::new(&args)?;
-    overrides::check(&overrides::parse(&args.override_input)?)?;
     let worker = programs::worker().ok_or_else(|| {
         Failure::unavailable(anyhow::anyhow!("gradient-worker is not beside this program"))
             .hint("build it with `make build`")
@@ -73,23 +71,29 @@ async fn evaluate(
     worker: std::path::PathBuf,
     store: Arc<Store>,
 ) -> Result<(), Failure> {
-    let (asked, on) = (request.clone(), store.clone());
-    let locking = move || asked.expression(|flake| lock::lock(flake, &on));
-    let locked = tokio::task::spawn_blocking(locking).await;
+    let locked = match &request.tree {
+        Tree::Flake(flake) => {
+            let (overrides, policy) = (request.overrides.clone(), request.lock_policy);
+            Some(lock::lock(data_dir, flake, overrides, policy, &store).await?)
+        }
+        Tree::Text(_) => None,
+    };
     let source = Source {
-        expression: locked.context("the flake cannot be locked")??,
+        expression: request.expression(locked.as_ref())?,
         fragment: request.fragment.clone(),
         select: args.select.clone(),
         extras: request.extras.clone(),
         cache: None,
     };
     let (patterns, recursion) = (request.patterns.clone(), request.recursion);
-    let evaluation = Evaluation { source, patterns, recursion, locks: String::new() };
+    let locks = locked.as_ref().map(|flake| flake.locks.clone()).unwrap_or_default();
+    let evaluation = Evaluation { source, patterns, recursion, locks };
     let pool = Pool::new(settings(data_dir, args, request, worker, &store)?)
         .context("the evaluators cannot be started")?;
     let report = Report {
         daemons: Arc::new(Daemons::new(store.clone(), request.options.clone())),
         store,
+        locked,
         wanted: Wanted {
             input_drvs: args.show_input_drvs,
             constituents: args.constituents,

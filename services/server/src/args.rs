@@ -72,6 +72,14 @@ pub(crate) struct ServerArgs {
         value_name = "NAME"
     )]
     pub(crate) cache_key_name: String,
+    /// Folder where keys for SSH are kept while their evaluations run, readable for this user alone
+    #[arg(
+        long,
+        env = "GRADIENT_KEY_DIR",
+        default_value = "/var/lib/gradient/keys",
+        value_name = "DIR"
+    )]
+    pub(crate) key_dir: PathBuf,
     /// File with the secret that signs upload tokens, at least 16 bytes
     #[arg(long, env = "GRADIENT_UPLOAD_SECRET_FILE", value_name = "FILE")]
     pub(crate) upload_secret_file: Option<PathBuf>,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Parser;
 use gradient_daemon::{ClientOptions, Pool as Store, PublicKey};
+use gradient_fetch::Fetcher;
 use gradient_log::jetstream::{Broker, ConnectError, ConnectSettings};
 use gradient_pool::settings::EVAL_CACHE_FOLDER;
 use gradient_pool::{Pool, PoolSettings};
@@ -213,9 +214,12 @@ fn evaluator(
         pool: Pool::new(settings).context("the pool of evaluators cannot be started")?,
         store: store.pool.clone(),
         store_dir: store.dir.clone(),
-        store_uri: store.uri.clone(),
-        nix: args.nix_bin.clone(),
-        cache_home,
+        fetcher: Fetcher::new(
+            args.nix_bin.clone(),
+            store.uri.clone(),
+            store.dir.clone(),
+            cache_home,
+        ),
         cache: cache.clone(),
         queries: broker.queries(),
     })

@@ -37,9 +37,12 @@ pub(crate) struct EvalArgs {
     /// Allow what is not locked: the environment, files anywhere, the current time
     #[arg(long)]
     pub(super) impure: bool,
-    /// Use another flake for an input; may be repeated
-    #[arg(long, num_args = 2, value_names = ["PATH", "REF"])]
+    /// Use another flake for an input, or for inputs that a pattern names; may be repeated
+    #[arg(long, num_args = 2, value_names = ["INPUT", "REF"])]
     pub(super) override_input: Vec<String>,
+    /// Fail unless flake.lock is complete and up to date
+    #[arg(long)]
+    pub(super) strict_lock: bool,
     /// Tell `meta`
     #[arg(long)]
     pub(super) meta: bool,

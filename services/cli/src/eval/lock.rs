@@ -1,44 +1,36 @@
-//! The locked reference of a flake.
+//! The flake that is evaluated, fetched and locked.
+
+use std::path::Path;
 
 use anyhow::Context as _;
+use gradient_domain::flake::{LockPolicy, Override};
+use gradient_fetch::{Fetcher, LockedFlake, Reach, Request, Source};
 
 use super::store::Store;
-use crate::exit::{Code, Failure};
+use crate::exit::Failure;
 use crate::up::programs;
 
-/// The locked reference of a flake, by the `nix` of the set-up.
-pub(super) fn lock(flake: &str, store: &Store) -> Result<String, Failure> {
-    let nix = programs::find_nix().ok_or_else(|| {
-        Failure::unavailable(anyhow::anyhow!("nix is missing"))
-            .hint("run `make setup`, which installs it")
-    })?;
-    let flake = match flake.strip_prefix("path:") {
-        Some(folder) => format!("path:{}", absolute(folder)?),
-        None if flake.starts_with('.') => absolute(flake)?,
-        None => flake.to_owned(),
-    };
-    let output = std::process::Command::new(nix)
-        .args(["--extra-experimental-features", "nix-command flakes", "--store", &store.uri])
-        .args(["--option", "flake-registry", "", "--option", "warn-dirty", "false"])
-        .args(["flake", "metadata", "--json", "--no-write-lock-file", "--", &flake])
-        .env("NO_COLOR", "1")
-        .output()
-        .context("nix cannot be started")?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        return Err(Failure::new(
-            Code::Failed,
-            anyhow::anyhow!("locking flake reference '{flake}' failed: {said}"),
-        ));
+/// Fetches a flake and its inputs into the store, by the `nix` of the set-up. What the user should
+/// know of it is told at once.
+pub(super) async fn lock(
+    data_dir: &Path,
+    flake: &str,
+    overrides: Vec<Override>,
+    lock_policy: LockPolicy,
+    store: &Store,
+) -> Result<LockedFlake, Failure> {
+    let nix = programs::nix_or_failure()?;
+    let cache_home = std::path::absolute(data_dir.join("fetch-cache"))
+        .context("the data directory has no absolute path")?;
+    let fetcher = Fetcher::new(nix, store.uri.clone(), store.dir.clone(), cache_home);
+    let source = Source::Reference(flake.to_owned());
+    let request = Request { overrides, lock_policy, ..Request::new(source, Reach::Local) };
+    let locked = fetcher.fetch(&request).await?;
+    for warning in &locked.warnings {
+        eprintln!("warning: {warning}");
     }
-    let metadata: serde_json::Value =
-        serde_json::from_slice(&output.stdout).context("Nix's answer is not understood")?;
-    let url = metadata["url"].as_str().context("Nix's answer names no locked reference")?;
-    Ok(url.to_owned())
-}
-
-fn absolute(folder: &str) -> Result<String, Failure> {
-    let path = std::fs::canonicalize(folder)
-        .map_err(|error| Failure::usage(format!("there is no flake at '{folder}': {error}")))?;
-    Ok(path.to_string_lossy().into_owned())
+    if locked.is_dirty {
+        eprintln!("warning: the checkout has changes that are not committed");
+    }
+    Ok(locked)
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt as _, stream};
 use gradient_domain::{AttrPath, Derivation, StorePath};
+use gradient_fetch::LockedFlake;
 use gradient_pool::{Extra, Found};
 use tokio::sync::mpsc;
 
@@ -20,6 +21,8 @@ use crate::exit::Failure;
 /// What is done with every result.
 pub(super) struct Report {
     pub(super) store: Arc<Store>,
+    /// The flake, if it is one.
+    pub(super) locked: Option<LockedFlake>,
     pub(super) daemons: Arc<Daemons>,
     pub(super) wanted: Wanted,
     /// What is known of derivations, if their cache status is wanted.
@@ -89,7 +92,11 @@ impl Report {
     async fn entry(&self, found: Found) -> Result<Entry, Failure> {
         let line = match found {
             Found::Warning { path, text } => return Ok(Entry::Warning { path, text }),
-            Found::Error { path, message } => Line::failed(path.unwrap_or_default(), message),
+            Found::Error { path, message } => {
+                let hint = self.locked.as_ref().and_then(|flake| flake.hint_on(&message));
+                let message = hint.map(|hint| format!("{hint}\n{message}")).unwrap_or(message);
+                Line::failed(path.unwrap_or_default(), message)
+            }
             Found::Attribute { path, drv_path, extra } => {
                 self.line(path, drv_path, extra.unwrap_or_default()).await?
             }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use gradient_domain::flake::{LockPolicy, Override};
 use gradient_domain::pattern::{Pattern, PatternSet, Segment};
+use gradient_fetch::LockedFlake;
 use gradient_pool::{Expression, Extras, Recursion, TextExpression};
 
 use super::args::EvalArgs;
@@ -30,6 +32,9 @@ pub(super) struct Request {
     pub(super) patterns: PatternSet,
     pub(super) recursion: Recursion,
     pub(super) extras: Extras,
+    /// Other flakes in the place of inputs.
+    pub(super) overrides: Vec<Override>,
+    pub(super) lock_policy: LockPolicy,
     pub(super) pure: bool,
     pub(super) options: BTreeMap<String, String>,
 }
@@ -73,6 +78,11 @@ impl Request {
             constituents: args.constituents,
         };
         Ok(Request {
+            overrides: crate::overrides::parse(&args.override_input)?,
+            lock_policy: match args.strict_lock {
+                true => LockPolicy::Strict,
+                false => LockPolicy::Complete,
+            },
             pure: !args.impure && args.expr.is_none(),
             tree,
             fragment: fragment.unwrap_or_default(),
@@ -84,13 +94,11 @@ impl Request {
     }
 
     /// Where the tree comes from, once a flake is locked.
-    pub(super) fn expression(
-        &self,
-        lock: impl FnOnce(&str) -> Result<String, Failure>,
-    ) -> Result<Expression, Failure> {
-        Ok(match &self.tree {
-            Tree::Flake(reference) => Expression::Flake(lock(reference)?),
-            Tree::Text(text) => {
+    pub(super) fn expression(&self, locked: Option<&LockedFlake>) -> Result<Expression, Failure> {
+        Ok(match (&self.tree, locked) {
+            (Tree::Flake(_), Some(locked)) => Expression::Flake(locked.url.clone()),
+            (Tree::Flake(reference), None) => Expression::Flake(reference.clone()),
+            (Tree::Text(text), _) => {
                 let folder = std::env::current_dir().map_err(Failure::usage)?;
                 let folder = folder.to_string_lossy().into_owned();
                 Expression::Text(TextExpression { text: text.clone(), folder })
