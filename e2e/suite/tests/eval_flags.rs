@@ -251,7 +251,7 @@ fn what_makes_no_sense_is_refused() {
     local.eval_of(&reference, &["--option", "max-jobs", "3"]).refused(2, "--option takes");
     local
         .eval_of(&reference, &["--override-input", "a//b", "path:/x"])
-        .refused(2, "names no input");
+        .refused(2, "is no input");
 }
 
 #[test]
