@@ -7,6 +7,7 @@
 
 pub mod check;
 pub mod cluster;
+pub mod eval_case;
 pub mod flake;
 pub mod http;
 pub mod local;

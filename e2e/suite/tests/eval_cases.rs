@@ -3,20 +3,9 @@
 
 use std::path::Path;
 
+use gradient_suite::eval_case::{CASES, Case, SYSTEM};
 use gradient_suite::local::{Local, sorted};
 use serde_json::Value;
-
-/// A flake, how it is evaluated, and what has to come of it.
-struct Case {
-    flake: &'static str,
-    arguments: &'static [&'static str],
-    /// `attr name`.
-    jobs: &'static [&'static str],
-    /// The end of `attr`, and words of the error.
-    errors: &'static [(&'static str, &'static str)],
-}
-
-const SYSTEM: &str = "packages.x86_64-linux.";
 
 /// Asserts the lines of one evaluation and its exit code.
 #[track_caller]
@@ -54,19 +43,8 @@ const MARKED: &[&str] = &[
     "legacyPackages.x86_64-linux.yes.inner yes-inner",
 ];
 
-const CASES: &[Case] = &[
-    Case {
-        flake: "N01",
-        arguments: &[],
-        jobs: &[".\"tool-1.2\" tool-dotted", ".plain plain"],
-        errors: &[],
-    },
-    Case {
-        flake: "N01",
-        arguments: &["packages.x86_64-linux.\"tool-1.2\""],
-        jobs: &[".\"tool-1.2\" tool-dotted"],
-        errors: &[],
-    },
+/// What depends on the rule of `gradient eval` that sets say by a mark whether they hold jobs.
+const BY_MARKS: &[Case] = &[
     Case { flake: "R01", arguments: &[], jobs: MARKED, errors: &[] },
     Case { flake: "R01", arguments: &["legacyPackages.x86_64-linux.*"], jobs: MARKED, errors: &[] },
     Case {
@@ -87,148 +65,12 @@ const CASES: &[Case] = &[
         ],
         errors: &[],
     },
-    Case {
-        flake: "R04",
-        arguments: &[],
-        jobs: &[".functorDrv callable-drv", ".ok ok"],
-        errors: &[
-            (".fn", "not a derivation (a function)"),
-            (".functorSet", "not a derivation (a set that is called like a function)"),
-        ],
-    },
-    Case {
-        flake: "R05",
-        arguments: &[],
-        jobs: &[".real real"],
-        errors: &[
-            (".drvPathIsOut", "does not end in .drv"),
-            (".drvPathIsText", "'not-a-path' is not a store path"),
-            (".fakeType", "without drvPath"),
-            (".justString", "not a derivation (a string)"),
-            (".onlyOutPath", "a set that stands for a path"),
-            (".toStringSet", "a set that is printed as a string"),
-        ],
-    },
-    Case {
-        flake: "R06",
-        arguments: &[],
-        jobs: &["checks.x86_64-linux.good good-check"],
-        errors: &[
-            (".empty", "an empty set"),
-            (".fn", "a function"),
-            (".int", "an integer"),
-            (".list", "a list"),
-            (".nul", "null"),
-            (".path", "a path"),
-            (".set", "a set"),
-            (".str", "a string"),
-        ],
-    },
-    Case {
-        flake: "R07",
-        arguments: &[],
-        jobs: &[
-            "checks.app no-system-level",
-            "packages.aarch64-darwin.linuxInDarwin wrong-folder",
-            "packages.aarch64-linux.app app-arm",
-            "packages.riscv64-none.app app-odd",
-            "packages.x86_64-linux one-level-too-high",
-        ],
-        errors: &[],
-    },
-    Case {
-        flake: "R08",
-        arguments: &["packages.x86_64-linux.p777"],
-        jobs: &[".p777 the-good-one"],
-        errors: &[],
-    },
-    Case { flake: "R11-empty", arguments: &[], jobs: &[], errors: &[] },
-    Case {
-        flake: "R11-empty",
-        arguments: &["packages.x86_64-linux.hello"],
-        jobs: &[],
-        errors: &[(".hello", "matched no derivations in the flake")],
-    },
-    Case {
-        flake: "R12",
-        arguments: &[],
-        jobs: &[
-            ".alias app",
-            ".app app",
-            ".default app",
-            "checks.x86_64-linux.app app",
-            "hydraJobs.app.x86_64-linux app",
-        ],
-        errors: &[],
-    },
-    Case { flake: "R13", arguments: &[], jobs: &[".app app"], errors: &[] },
-    Case {
-        flake: "R13",
-        arguments: &["packages.x86_64-linux.app.tests.unit"],
-        jobs: &[".app.tests.unit unit"],
-        errors: &[],
-    },
-    Case {
-        flake: "X01",
-        arguments: &[],
-        jobs: &[".a-good a-good", ".z-good z-good"],
-        errors: &[
-            (".b-throw", "unfree: licence not accepted\nat /nix/store/"),
-            (".c-abort", "hard stop"),
-            (".d-assert", "is not equal to"),
-            (".e-missing", "attribute 'nope' missing\nat /nix/store/"),
-            (".f-type", "cannot add a string to an integer"),
-            (".g-broken", "marked as broken, refusing to evaluate"),
-        ],
-    },
-    Case {
-        flake: "X02",
-        arguments: &[],
-        jobs: &[".a-good a-good", ".z-good z-good"],
-        errors: &[
-            (".b-blackhole", "infinite recursion encountered"),
-            (".c-overflow", "stack overflow; max-call-depth exceeded"),
-            (".d-json", "stack overflow (possible infinite recursion)"),
-        ],
-    },
-    Case {
-        flake: "X04",
-        arguments: &[],
-        jobs: &[".good good"],
-        errors: &[
-            (".badArg", "arg boom"),
-            (".badEnv", "env boom"),
-            (".badName", "name boom"),
-            (".badOutputs", "empty list"),
-            (".badSystem", "system boom"),
-            (".dupOutputs", "duplicate derivation output 'out'"),
-            (".emptyName", "name must not be empty"),
-            (".illegalName", "illegal character ' '"),
-            (".noBuilder", "'builder' missing"),
-            (".nullSystem", "'system' missing"),
-        ],
-    },
-    Case {
-        flake: "D01",
-        arguments: &[],
-        jobs: &[".justDev lib", ".lib lib", ".user user"],
-        errors: &[],
-    },
-    Case {
-        flake: "F05",
-        arguments: &["*", "!packages.x86_64-linux.modified"],
-        jobs: &[".env e--", ".good good", ".rev r-none"],
-        errors: &[
-            (".sys", "attribute 'currentSystem' missing"),
-            (".time", "attribute 'currentTime' missing"),
-        ],
-    },
 ];
 
 #[test]
 fn every_case_has_its_right_result() {
     let local = Local::new();
-    for case in CASES {
+    for case in CASES.iter().chain(BY_MARKS) {
         check(&local, &local.shared(case.flake), case);
     }
     let outside = local.flake("", &[("outside.txt", "host-secret")]);

@@ -1,0 +1,182 @@
+//! Flakes that others stumbled over, and what has to come of them: by `gradient eval`, by the harness
+//! of the evaluator, and by an evaluation of a fleet.
+
+/// A flake, what is asked of it, and what has to come of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Name of the flake among those of the evaluator pool's tests.
+    pub flake: &'static str,
+    /// Patterns and flags of `gradient eval`; everything documented if empty.
+    pub arguments: &'static [&'static str],
+    /// `attr name` of the derivations, sorted, with `.` for `packages.x86_64-linux.`.
+    pub jobs: &'static [&'static str],
+    /// The end of `attr`, and words of the error, sorted.
+    pub errors: &'static [(&'static str, &'static str)],
+}
+
+/// What `.` stands for in [`Case::jobs`].
+pub const SYSTEM: &str = "packages.x86_64-linux.";
+
+impl Case {
+    /// The patterns.
+    #[must_use]
+    pub fn patterns(&self) -> Vec<&'static str> {
+        match self.arguments {
+            [] => vec!["*"],
+            arguments => arguments.to_vec(),
+        }
+    }
+}
+
+/// Cases with one right result, whoever evaluates.
+pub const CASES: &[Case] = &[
+    Case {
+        flake: "N01",
+        arguments: &[],
+        jobs: &[".\"tool-1.2\" tool-dotted", ".plain plain"],
+        errors: &[],
+    },
+    Case {
+        flake: "N01",
+        arguments: &["packages.x86_64-linux.\"tool-1.2\""],
+        jobs: &[".\"tool-1.2\" tool-dotted"],
+        errors: &[],
+    },
+    Case {
+        flake: "R04",
+        arguments: &[],
+        jobs: &[".functorDrv callable-drv", ".ok ok"],
+        errors: &[
+            (".fn", "not a derivation (a function)"),
+            (".functorSet", "not a derivation (a set that is called like a function)"),
+        ],
+    },
+    Case {
+        flake: "R05",
+        arguments: &[],
+        jobs: &[".real real"],
+        errors: &[
+            (".drvPathIsOut", "does not end in .drv"),
+            (".drvPathIsText", "'not-a-path' is not a store path"),
+            (".fakeType", "without drvPath"),
+            (".justString", "not a derivation (a string)"),
+            (".onlyOutPath", "a set that stands for a path"),
+            (".toStringSet", "a set that is printed as a string"),
+        ],
+    },
+    Case {
+        flake: "R06",
+        arguments: &[],
+        jobs: &["checks.x86_64-linux.good good-check"],
+        errors: &[
+            (".empty", "an empty set"),
+            (".fn", "a function"),
+            (".int", "an integer"),
+            (".list", "a list"),
+            (".nul", "null"),
+            (".path", "a path"),
+            (".set", "a set"),
+            (".str", "a string"),
+        ],
+    },
+    Case {
+        flake: "R07",
+        arguments: &[],
+        jobs: &[
+            "checks.app no-system-level",
+            "packages.aarch64-darwin.linuxInDarwin wrong-folder",
+            "packages.aarch64-linux.app app-arm",
+            "packages.riscv64-none.app app-odd",
+            "packages.x86_64-linux one-level-too-high",
+        ],
+        errors: &[],
+    },
+    Case {
+        flake: "R08",
+        arguments: &["packages.x86_64-linux.p777"],
+        jobs: &[".p777 the-good-one"],
+        errors: &[],
+    },
+    Case { flake: "R11-empty", arguments: &[], jobs: &[], errors: &[] },
+    Case {
+        flake: "R11-empty",
+        arguments: &["packages.x86_64-linux.hello"],
+        jobs: &[],
+        errors: &[(".hello", "matched no derivations in the flake")],
+    },
+    Case {
+        flake: "R12",
+        arguments: &[],
+        jobs: &[
+            ".alias app",
+            ".app app",
+            ".default app",
+            "checks.x86_64-linux.app app",
+            "hydraJobs.app.x86_64-linux app",
+        ],
+        errors: &[],
+    },
+    Case { flake: "R13", arguments: &[], jobs: &[".app app"], errors: &[] },
+    Case {
+        flake: "R13",
+        arguments: &["packages.x86_64-linux.app.tests.unit"],
+        jobs: &[".app.tests.unit unit"],
+        errors: &[],
+    },
+    Case {
+        flake: "X01",
+        arguments: &[],
+        jobs: &[".a-good a-good", ".z-good z-good"],
+        errors: &[
+            (".b-throw", "unfree: licence not accepted\nat /nix/store/"),
+            (".c-abort", "hard stop"),
+            (".d-assert", "is not equal to"),
+            (".e-missing", "attribute 'nope' missing\nat /nix/store/"),
+            (".f-type", "cannot add a string to an integer"),
+            (".g-broken", "marked as broken, refusing to evaluate"),
+        ],
+    },
+    Case {
+        flake: "X02",
+        arguments: &[],
+        jobs: &[".a-good a-good", ".z-good z-good"],
+        errors: &[
+            (".b-blackhole", "infinite recursion encountered"),
+            (".c-overflow", "stack overflow; max-call-depth exceeded"),
+            (".d-json", "stack overflow (possible infinite recursion)"),
+        ],
+    },
+    Case {
+        flake: "X04",
+        arguments: &[],
+        jobs: &[".good good"],
+        errors: &[
+            (".badArg", "arg boom"),
+            (".badEnv", "env boom"),
+            (".badName", "name boom"),
+            (".badOutputs", "empty list"),
+            (".badSystem", "system boom"),
+            (".dupOutputs", "duplicate derivation output 'out'"),
+            (".emptyName", "name must not be empty"),
+            (".illegalName", "illegal character ' '"),
+            (".noBuilder", "'builder' missing"),
+            (".nullSystem", "'system' missing"),
+        ],
+    },
+    Case {
+        flake: "D01",
+        arguments: &[],
+        jobs: &[".justDev lib", ".lib lib", ".user user"],
+        errors: &[],
+    },
+    Case {
+        flake: "F05",
+        arguments: &["*", "!packages.x86_64-linux.modified"],
+        jobs: &[".env e--", ".good good", ".rev r-none"],
+        errors: &[
+            (".sys", "attribute 'currentSystem' missing"),
+            (".time", "attribute 'currentTime' missing"),
+        ],
+    },
+];
+
