@@ -179,4 +179,3 @@ pub const CASES: &[Case] = &[
         ],
     },
 ];
-

@@ -249,9 +249,7 @@ fn what_makes_no_sense_is_refused() {
     local.eval_of(&reference, &["packages.*"]).refused(2, "exclude each other");
     local.eval_of(&reference.replace("#jobs", "#jobs.*"), &[]).refused(2, "wildcards are patterns");
     local.eval_of(&reference, &["--option", "max-jobs", "3"]).refused(2, "--option takes");
-    local
-        .eval_of(&reference, &["--override-input", "a//b", "path:/x"])
-        .refused(2, "is no input");
+    local.eval_of(&reference, &["--override-input", "a//b", "path:/x"]).refused(2, "is no input");
 }
 
 #[test]
