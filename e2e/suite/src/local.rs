@@ -75,7 +75,13 @@ impl Local {
     pub fn shared(&self, name: &str) -> PathBuf {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../evalpool/pool/tests/flakes");
         let text = std::fs::read_to_string(folder.join(format!("{name}.nix"))).expect(name);
-        self.flake(name, &[("flake.nix", &text)])
+        let flake = self.flake(name, &[("flake.nix", &text)]);
+        let files = folder.join(format!("{name}.files"));
+        if files.exists() {
+            let copied = Command::new("cp").arg("-rT").arg(files).arg(&flake).status();
+            assert!(copied.expect("cp").success());
+        }
+        flake
     }
 
     /// A program with the environment of these tests.
