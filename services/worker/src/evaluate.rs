@@ -2,6 +2,7 @@
 
 mod fetch;
 mod record;
+mod share;
 
 use std::path::PathBuf;
 
@@ -37,6 +38,8 @@ pub struct Evaluator {
     pub cache_home: PathBuf,
     /// The cache service.
     pub cache: CacheClient,
+    /// Whether evaluation caches are fetched from there and given to it.
+    pub is_sharing: bool,
     /// Asks the scheduler what it knows.
     pub queries: Queries,
 }
@@ -62,6 +65,7 @@ impl Evaluator {
 
     async fn discover(&self, running: &Running, locked_url: &str, patterns: PatternSet) -> JobEnd {
         let evaluation = Evaluation::of_flake(locked_url, patterns);
+        let shared = self.prepare(running, &evaluation).await;
         let (sink, found) = mpsc::channel::<Found>(FOUND_WAITING_MAX);
         let mut recorder = Recorder::new(self, running);
         // The receiver is the block's own: with its end the discovery is cancelled.
@@ -87,8 +91,13 @@ impl Evaluator {
                     tracing::info!(job = %running.job, %pattern, ?usage, "entry point");
                 }
                 tracing::info!(job = %running.job, attributes = summary.attributes, errors = summary.errors,
-                    is_cached = summary.is_cached,
+                    is_cached = summary.is_cached, calls = summary.calls,
                     wall_ms = u64::try_from(summary.wall.as_millis()).unwrap_or(u64::MAX), "discovery is over");
+                if let Some(shared) =
+                    shared.filter(|_| summary.is_cache_completed && summary.attributes > 0)
+                {
+                    self.give(running, &shared).await;
+                }
                 JobEnd::Completed
             }
             Err(error @ DiscoverError::Flake { .. }) => {

@@ -216,6 +216,7 @@ fn evaluator(
         nix: args.nix_bin.clone(),
         cache_home,
         cache: cache.clone(),
+        is_sharing: args.eval_cache_share,
         queries: broker.queries(),
     })
 }
