@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use gradient_domain::flake::FetchOptions;
 use gradient_domain::{BuildId, EvaluationId, StorePath, Timestamp, WorkerId};
 use gradient_events::{Cause, Command, FlakeSource, Input, ServerMessage, WorkerMessage};
 use gradient_scheduler_core::outstanding::message;
@@ -161,9 +162,14 @@ impl World {
                 nar_hash: String::new(),
                 subdir: String::new(),
                 label: flake.to_string(),
+                commit: None,
             };
-            let command =
-                Command::Submit { evaluation, flake, patterns: vec!["packages.*.*".into()] };
+            let command = Command::Submit {
+                evaluation,
+                flake,
+                patterns: vec!["packages.*.*".into()],
+                fetch: Box::<FetchOptions>::default(),
+            };
             self.commands.push(Input::Command { command: command.clone() });
             if self.rng.chance(100) {
                 self.commands.push(Input::Command { command });

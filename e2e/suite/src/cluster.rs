@@ -1,5 +1,6 @@
 //! A cluster of one test: `gradient up` on a data directory of its own.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -27,6 +28,7 @@ pub struct Cluster {
     workers: u32,
     up: Option<Running>,
     finished: bool,
+    search_path: OsString,
     folder: tempfile::TempDir,
     /// Held while the cluster is there: one at a time.
     _turn: std::fs::File,
@@ -76,7 +78,24 @@ impl Cluster {
         let pass = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(folder.path(), pass).expect("the folder is ours");
         let data = folder.path().join("d");
-        Self { data, workers, up: None, finished: false, folder, _turn: turn }
+        let search_path = programs::search_path();
+        Self { data, workers, up: None, finished: false, search_path, folder, _turn: turn }
+    }
+
+    /// Puts a shell script before every program of that name, for the cluster that is started next.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn put_before(&mut self, name: &str, script: &str) {
+        let folder = self.folder.path().join("bin");
+        std::fs::create_dir_all(&folder).expect("made");
+        let program = folder.join(name);
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("written");
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&program, executable).expect("the file is ours");
+        let rest = programs::search_path();
+        let folders = std::iter::once(folder).chain(std::env::split_paths(&rest));
+        self.search_path = std::env::join_paths(folders).expect("folders without a colon");
     }
 
     /// Starts it and waits until all workers are connected.
@@ -87,6 +106,7 @@ impl Cluster {
     pub fn up(&mut self) {
         let count = self.workers.to_string();
         let mut command = self.command(&["up", "--http", "0", "--workers", &count]);
+        command.env("PATH", &self.search_path);
         let mut up = Running::start(&mut command);
         until_true("the cluster is ready", LIMIT, || {
             assert!(!up.is_over(), "`gradient up` ended while starting:\n{}", up.so_far().stderr);

@@ -9,6 +9,7 @@ pub mod check;
 pub mod cluster;
 pub mod flake;
 pub mod http;
+pub mod local;
 pub mod log;
 pub mod model;
 pub mod process;

@@ -55,6 +55,27 @@ fn a_cancelled_evaluation_stops_its_builders() {
 }
 
 #[test]
+fn a_cancelled_evaluation_ends_its_busy_evaluator() {
+    let cluster = Cluster::start();
+    let definitions = "fib = n: if n < 2 then n else fib (n - 1) + fib (n - 2);";
+    let body = r#"packages.x86_64-linux.endless = mk "n${toString (fib 60)}" "echo > $out";"#;
+    let flake = Flake::of(definitions, body);
+    let id = cluster.submit_only(&flake.reference());
+    let evaluators = || {
+        let all = process::descendants(cluster.pid());
+        all.into_iter().filter(|one| one.command_line.contains("--eval-subprocess")).count()
+    };
+    until_true("an evaluator works", LIMIT, || evaluators() > 0);
+    let _ = cluster.gradient(&["cancel", &id]).ok();
+    let _ = cluster.gradient(&["watch", &id]).with_code(1);
+    // It would go on for hours and hears no signal but the last one.
+    until_true("no evaluator is left", LIMIT, || evaluators() == 0);
+    assert_eq!(Evaluation::read(&cluster, &id).state(), "aborted");
+    cluster.check_everything();
+    cluster.finish();
+}
+
+#[test]
 fn what_another_evaluation_wants_goes_on() {
     let cluster = Cluster::start();
     let definitions = r#"

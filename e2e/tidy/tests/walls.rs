@@ -28,7 +28,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "scheduler",
         ],
     ),
-    ("gradient-worker", &["daemon", "domain", "events", "ipc", "log", "nix", "pool", "runtime"]),
+    (
+        "gradient-worker",
+        &["daemon", "domain", "events", "fetch", "ipc", "log", "nix", "pool", "runtime"],
+    ),
     (
         "gradient-cli",
         &[
@@ -37,6 +40,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "domain",
             "evalcache",
             "events",
+            "fetch",
             "ipc",
             "log",
             "pool",
@@ -53,6 +57,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("gradient-evalcache", &["domain", "ipc"]),
     ("gradient-nix", &["domain", "evalcache", "ipc"]),
     ("gradient-daemon", &["domain"]),
+    ("gradient-fetch", &["daemon", "domain"]),
     ("gradient-pool", &["daemon", "domain", "evalcache", "ipc", "nix"]),
     ("gradient-sim", &["domain", "events", "projections", "scheduler-core"]),
     ("gradient-bench", &["suite"]),
@@ -109,6 +114,7 @@ const BLIND: &[(&str, &[&str])] = &[
     ("gradient-evalcache", &["tokio", "async-nats", "libloading", "reqwest"]),
     ("gradient-nix", &["tokio", "async-nats"]),
     ("gradient-daemon", &["async-nats", "libloading"]),
+    ("gradient-fetch", &["async-nats", "tokio-postgres", "libloading"]),
     ("gradient-pool", &["async-nats"]),
 ];
 

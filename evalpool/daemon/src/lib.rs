@@ -8,6 +8,7 @@
 
 pub mod build;
 pub mod connection;
+pub mod derivation_hash;
 pub mod error;
 pub mod message;
 pub mod nar;

@@ -31,6 +31,27 @@ pub struct Missing {
     pub nar_bytes: u64,
 }
 
+/// Something that can be had: a path as it is, or outputs of a derivation.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DerivedPath {
+    /// A store path, from wherever it comes.
+    Opaque(StorePath),
+    /// Outputs of a derivation, by their names.
+    Built(StorePath, BTreeSet<String>),
+}
+
+impl std::fmt::Display for DerivedPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            DerivedPath::Opaque(path) => path.fmt(f),
+            DerivedPath::Built(drv, outputs) => {
+                let outputs: Vec<_> = outputs.iter().map(String::as_str).collect();
+                write!(f, "{drv}!{}", outputs.join(","))
+            }
+        }
+    }
+}
+
 impl Connection {
     /// Whether a path is valid.
     ///
@@ -109,9 +130,23 @@ impl Connection {
         &mut self,
         derivations: &BTreeSet<StorePath>,
     ) -> Result<Missing, Error> {
+        self.missing(derivations.iter().map(|drv| format!("{drv}!*")).collect()).await
+    }
+
+    /// What it would take to have all of these.
+    ///
+    /// # Errors
+    /// If the connection breaks or the daemon refuses.
+    pub async fn query_missing_paths(
+        &mut self,
+        wanted: &BTreeSet<DerivedPath>,
+    ) -> Result<Missing, Error> {
+        self.missing(wanted.iter().map(DerivedPath::to_string).collect()).await
+    }
+
+    async fn missing(&mut self, wanted: Vec<String>) -> Result<Missing, Error> {
         const OPERATION: &str = "query missing";
         let lost = during(OPERATION);
-        let wanted: Vec<String> = derivations.iter().map(|drv| format!("{drv}!*")).collect();
         let request = Encoder::operation(QUERY_MISSING).list(&wanted);
         self.begin(OPERATION, request, &mut |_| {}).await?;
         let missing = Missing {

@@ -53,6 +53,22 @@ pub fn text(
     make(&with_references("text", references), text_hash, name)
 }
 
+/// Path of an output of a derivation with this hash. `derivation` is its name, without `.drv`.
+///
+/// # Errors
+/// If the name is not one that Nix allows.
+pub fn output(
+    hash: &[u8; 32],
+    derivation: &str,
+    output: &str,
+) -> Result<StorePath, ParseStorePathError> {
+    let name = match output {
+        "out" => derivation.to_owned(),
+        other => format!("{derivation}-{other}"),
+    };
+    make(&format!("output:{output}"), hash, &name)
+}
+
 /// Path of a fixed output that is no source: `algo` is `sha512` and the like, with `r:` in front
 /// for a hash over the NAR; `hash` are its bytes. Such an output has no references.
 ///

@@ -1,15 +1,18 @@
 //! NARs in and out of a store.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use bytes::Bytes;
-use gradient_domain::StorePath;
+use gradient_domain::{Derivation, StorePath, nix_base32};
+use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::connection::{Connection, until_reply};
 use crate::error::{Error, during};
-use crate::nar::{Ignore, Parser};
+use crate::nar::{Ignore, Parser, pack_text};
 use crate::path_info::PathInfo;
+use crate::store_path_of;
 use crate::wire::{Encoder, WireError};
 
 const NAR_FROM_PATH: u64 = 38;
@@ -78,6 +81,42 @@ impl Connection {
                 Ok(())
             }
         }
+    }
+
+    /// Writes a derivation to the store; its path.
+    ///
+    /// # Errors
+    /// If something that it refers to is not valid, its name is not one that Nix allows, the daemon
+    /// refuses or the connection breaks.
+    pub async fn add_derivation(
+        &mut self,
+        name: &str,
+        derivation: &Derivation,
+    ) -> Result<StorePath, Error> {
+        const OPERATION: &str = "add derivation";
+        let text = derivation.to_bytes();
+        let hash: [u8; 32] = Sha256::digest(&text).into();
+        let inputs = derivation.input_drvs.keys();
+        let references = derivation.input_srcs.iter().chain(inputs).cloned().collect();
+        let path = store_path_of::text(&hash, &references, &format!("{name}.drv"))
+            .map_err(|error| during(OPERATION)(WireError::invalid("name", error.to_string())))?;
+        if self.is_valid_path(&path).await? {
+            return Ok(path);
+        }
+        let mut archive = Vec::new();
+        let source = |source| Error::Source { operation: OPERATION, source };
+        pack_text(&text, &mut archive).map_err(source)?;
+        let info = PathInfo {
+            deriver: None,
+            nar_hash: Sha256::digest(&archive).into(),
+            nar_size: archive.len() as u64,
+            references,
+            signatures: BTreeSet::new(),
+            content_address: format!("text:sha256:{}", nix_base32::encode(&hash)),
+            is_ultimate: false,
+        };
+        self.add_to_store_nar(&path, &info, archive.as_slice()).await?;
+        Ok(path)
     }
 
     /// Sends the source in frames while it listens for the answer: the text of a refusal or none.

@@ -35,6 +35,7 @@ create table if not exists GradientNode(
   attribute integer primary key,
   kind integer,
   recurses integer,
+  unsure text,
   error text
 );
 create table if not exists GradientComplete(

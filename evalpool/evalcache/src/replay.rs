@@ -6,7 +6,7 @@ use gradient_domain::pattern::{Pattern, PatternSet};
 use gradient_domain::{AttrPath, StorePath};
 use gradient_ipc::message::ListOk;
 use gradient_ipc::shard::{Recursion, Shard};
-use gradient_ipc::tree::AttrError;
+use gradient_ipc::tree::{AttrError, Job};
 use gradient_ipc::walker;
 use rusqlite::{OptionalExtension, params};
 use sha2::{Digest, Sha256};
@@ -50,7 +50,7 @@ pub type Warned = (Option<AttrPath>, String);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evaluated {
     /// The derivations.
-    pub jobs: Vec<(AttrPath, StorePath)>,
+    pub jobs: Vec<(AttrPath, Job)>,
     /// What could not be evaluated.
     pub errors: Vec<AttrError>,
     /// What the evaluator warned of, and where.
@@ -65,9 +65,9 @@ impl Evaluated {
             digest.update((bytes.len() as u64).to_le_bytes());
             digest.update(bytes);
         };
-        for (path, drv_path) in &self.jobs {
+        for (path, job) in &self.jobs {
             part(path.to_string().as_bytes());
-            part(drv_path.base_name().as_bytes());
+            part(job.drv_path.base_name().as_bytes());
         }
         part(b"errors");
         for error in &self.errors {
@@ -204,7 +204,7 @@ fn walk(tree: &mut CachedTree<NoTree>, request: &Request) -> Option<Evaluated> {
         }
         for item in items {
             match item.result {
-                Ok(job) => drop(jobs.insert((item.attr, job.drv_path))),
+                Ok(job) => drop(jobs.insert((item.attr, job))),
                 Err(message) => drop(errors.insert(AttrError { attr: item.attr, message })),
             }
         }

@@ -38,6 +38,8 @@ pub(crate) struct Row {
 pub(crate) struct Node {
     pub(crate) kind: Option<NodeKind>,
     pub(crate) recurses: Option<bool>,
+    /// Why it does not say whether it holds jobs.
+    pub(crate) unsure: Option<String>,
     /// Why it cannot be forced.
     pub(crate) error: Option<String>,
 }
@@ -55,6 +57,8 @@ pub(crate) enum Fact {
     Names(Vec<String>),
     /// Whether it says that it holds jobs.
     Recurses(bool),
+    /// It does not say whether it holds jobs, for this reason.
+    Unsure(String),
     /// It is this text, with this context in Nix's form.
     Text {
         /// The text.
@@ -132,7 +136,8 @@ impl Rows {
 
 fn select(condition: &str) -> String {
     format!(
-        "select a.parent, a.name, a.rowid, a.type, a.value, n.attribute, n.kind, n.recurses, n.error
+        "select a.parent, a.name, a.rowid, a.type, a.value, n.attribute, n.kind, n.recurses, n.error,
+                n.unsure
          from Attributes a left join GradientNode n on n.attribute = a.rowid where {condition}"
     )
 }
@@ -141,7 +146,8 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
     let is_node: Option<i64> = row.get(5)?;
     let kind: Option<u8> = row.get(6)?;
     let (recurses, error) = (row.get(7)?, row.get(8)?);
-    let node = is_node.map(|_| Node { kind: kind.and_then(kind_of), recurses, error });
+    let unsure = row.get(9)?;
+    let node = is_node.map(|_| Node { kind: kind.and_then(kind_of), recurses, unsure, error });
     Ok(Row { id: row.get(2)?, code: row.get(3)?, value: row.get(4)?, node })
 }
 
@@ -195,10 +201,17 @@ impl<'a> Writer<'a> {
             Fact::Text { value, context } => {
                 self.set(id, code::STRING, Some(value), context.as_deref())
             }
-            Fact::Forced => self.node(id, None, None, None),
-            Fact::Kind(kind) => self.node(id, Some(number(*kind)), None, None),
-            Fact::Recurses(recurses) => self.node(id, None, Some(*recurses), None),
-            Fact::Failed(error) => self.node(id, None, None, Some(error)),
+            Fact::Forced => self.node(id, &Node::default()),
+            Fact::Kind(kind) => self.node(id, &Node { kind: Some(*kind), ..Node::default() }),
+            Fact::Recurses(recurses) => {
+                self.node(id, &Node { recurses: Some(*recurses), ..Node::default() })
+            }
+            Fact::Unsure(why) => {
+                self.node(id, &Node { unsure: Some(why.clone()), ..Node::default() })
+            }
+            Fact::Failed(error) => {
+                self.node(id, &Node { error: Some(error.clone()), ..Node::default() })
+            }
             Fact::Names(names) => {
                 for name in names {
                     self.placeholder(id, name)?;
@@ -264,19 +277,17 @@ impl<'a> Writer<'a> {
     }
 
     /// Adds to what is known of a forced value.
-    fn node(
-        &self,
-        id: i64,
-        kind: Option<u8>,
-        recurses: Option<bool>,
-        error: Option<&str>,
-    ) -> Result<(), CacheError> {
-        let one = "insert into GradientNode(attribute, kind, recurses, error) values (?, ?, ?, ?)
+    fn node(&self, id: i64, node: &Node) -> Result<(), CacheError> {
+        let one = "insert into GradientNode(attribute, kind, recurses, unsure, error)
+                   values (?, ?, ?, ?, ?)
                    on conflict(attribute) do update set
                      kind = coalesce(excluded.kind, kind),
                      recurses = coalesce(excluded.recurses, recurses),
+                     unsure = coalesce(excluded.unsure, unsure),
                      error = coalesce(excluded.error, error)";
-        self.connection.prepare_cached(one)?.execute(params![id, kind, recurses, error])?;
+        let Node { kind, recurses, unsure, error } = node;
+        let kind = kind.map(number);
+        self.connection.prepare_cached(one)?.execute(params![id, kind, recurses, unsure, error])?;
         Ok(())
     }
 }

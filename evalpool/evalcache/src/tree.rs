@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use gradient_domain::{AttrPath, StorePath};
-use gradient_ipc::tree::{AttrTree, Job, NodeKind, TreeError, ValueKind};
+use gradient_ipc::tree::{AttrTree, Extra, Job, NodeKind, TreeError, ValueKind};
 
 use crate::file::{CacheError, EvalCache, remove};
 use crate::rows::{ABOVE_ROOT, Fact, Row, Rows, code};
@@ -306,23 +306,43 @@ where
         }
     }
 
+    /// Nothing of a called function is kept: a cache is only used where none is called.
+    fn called(&mut self, at: Self::Node) -> Result<Self::Node, TreeError> {
+        let value = self.force(&at)?;
+        let value = RefCell::new(Some(self.inner()?.called(value)?));
+        let (parent, name) = (at.parent.clone(), at.name.clone());
+        Ok(Rc::new(Cursor { parent, name, row: at.row.clone(), value }))
+    }
+
     fn recurses(&mut self, at: &Self::Node) -> Result<bool, TreeError> {
-        if let Some(recurses) = at.node().and_then(|node| node.recurses) {
-            return Ok(recurses);
+        if let Some(node) = at.node() {
+            match (node.recurses, &node.unsure) {
+                (Some(recurses), _) => return Ok(recurses),
+                (None, Some(why)) => return Err(TreeError::repeatable(why.clone())),
+                (None, None) => {}
+            }
         }
         let value = self.force(at)?;
-        // An error stays with the walk: the set itself is fine.
-        let recurses = self.inner()?.recurses(&value)?;
-        self.learn(at.path(), Fact::Recurses(recurses));
-        Ok(recurses)
+        let recurses = self.inner()?.recurses(&value);
+        match &recurses {
+            Ok(recurses) => self.learn(at.path(), Fact::Recurses(*recurses)),
+            // The set itself is fine.
+            Err(error) if error.is_repeatable => {
+                self.learn(at.path(), Fact::Unsure(error.message.clone()));
+            }
+            Err(_) => {}
+        }
+        recurses
     }
 
     fn job(&mut self, at: &Self::Node) -> Result<Job, TreeError> {
-        let drv_path = |path: &[String]| [path, &["drvPath".to_owned()]].concat();
-        if let Some(row) = self.row(at.row.as_ref().map(|row| row.id), "drvPath") {
+        let id = at.row.as_ref().map(|row| row.id);
+        if let Some(row) = self.row(id, "drvPath") {
             let known = row.value.as_deref().and_then(|text| text.parse::<StorePath>().ok());
             if let Some(known) = known.filter(|path| path.is_derivation() && (self.exists)(path)) {
-                return Ok(Job { drv_path: known, extra: None });
+                let name = self.row(id, "name").and_then(|row| row.value);
+                let extra = name.map(|name| Extra { name: Some(name), ..Extra::default() });
+                return Ok(Job { drv_path: known, extra });
             }
             if let Some(error) = row.node.and_then(|node| node.error) {
                 return Err(TreeError::repeatable(error));
@@ -332,22 +352,26 @@ where
         let path = at.path();
         let job = match self.inner()?.job(&value) {
             Ok(job) => job,
-            Err(error) => return Err(self.failed(drv_path(&path), error)),
+            Err(error) => return Err(self.failed(below(&path, "drvPath"), error)),
         };
         let context = Some(format!("={}", job.drv_path.base_name()));
         let text = |value: String, context| Fact::Text { value, context };
-        self.learn(drv_path(&path), text(job.drv_path.to_string(), context));
-        self.learn(
-            [path.as_slice(), &["type".to_owned()]].concat(),
-            text("derivation".into(), None),
-        );
+        self.learn(below(&path, "drvPath"), text(job.drv_path.to_string(), context));
+        self.learn(below(&path, "type"), text("derivation".to_owned(), None));
+        if let Some(name) = job.extra.as_ref().and_then(|extra| extra.name.clone()) {
+            self.learn(below(&path, "name"), text(name, None));
+        }
         for name in LOOKED_AT_BY_NIX {
             if !self.inner()?.has(&value, name) {
-                self.learn([path.as_slice(), &[name.to_owned()]].concat(), Fact::Missing);
+                self.learn(below(&path, name), Fact::Missing);
             }
         }
         Ok(job)
     }
+}
+
+fn below(path: &[String], name: &str) -> Vec<String> {
+    [path, &[name.to_owned()]].concat()
 }
 
 /// Nothing is behind this: whatever a cache does not know cannot be had.

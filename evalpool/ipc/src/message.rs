@@ -49,6 +49,8 @@ pub struct Start {
     pub nix_lib_dir: Option<String>,
     /// The store to evaluate with.
     pub store_uri: String,
+    /// Whether errors come with everything that Nix says of their way, not with their place only.
+    pub show_trace: bool,
 }
 
 /// The tree of attributes that requests are about. A subprocess keeps the last one open.
@@ -100,6 +102,8 @@ pub struct TextExpression {
     Clone, Debug, Default, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize,
 )]
 pub struct Extras {
+    /// `name`, which need not be the name of the `.drv` file.
+    pub name: bool,
     /// `meta`, as far as it can be JSON.
     pub meta: bool,
     /// The result of this function, as Nix text, applied to the derivation.
@@ -222,6 +226,24 @@ pub struct NeedsBuild {
 pub struct Failure {
     /// The reason, for a person.
     pub message: String,
+}
+
+impl Request {
+    /// The name of the call, for errors.
+    #[must_use]
+    pub fn call(&self) -> &'static str {
+        match self {
+            Request::Start(_) => "start",
+            Request::Ping => "ping",
+            Request::Plan(_) => "plan",
+            Request::List(_) => "list",
+            Request::Fingerprint(_) => "fingerprint",
+            Request::Checkpoint(_) => "checkpoint",
+            Request::FetchInput(_) => "fetch_input",
+            Request::BuildDone(_) => "build_done",
+            Request::Shutdown => "shutdown",
+        }
+    }
 }
 
 impl Response {

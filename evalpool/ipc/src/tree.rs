@@ -144,6 +144,8 @@ pub struct Job {
     rkyv::Deserialize,
 )]
 pub struct Extra {
+    /// `name`; absent if it was not asked for.
+    pub name: Option<String>,
     /// `meta` as JSON; absent if it was not asked for.
     pub meta: Option<String>,
     /// The result of the function to apply, as JSON; absent if there was none.
@@ -192,6 +194,14 @@ pub trait AttrTree {
     /// # Errors
     /// If the child throws.
     fn child(&mut self, node: &Self::Node, name: &str) -> Result<Option<Self::Node>, TreeError>;
+
+    /// The value, or, if it is a function whose arguments all have defaults, its result.
+    ///
+    /// # Errors
+    /// If the function throws, or an argument has no default.
+    fn called(&mut self, node: Self::Node) -> Result<Self::Node, TreeError> {
+        Ok(node)
+    }
 
     /// Whether a set says by `recurseForDerivations` that it holds jobs. Forces that attribute and
     /// nothing else.

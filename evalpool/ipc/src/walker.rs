@@ -12,7 +12,8 @@
 //!
 //! The rule looks at the path and the value only, never at how a walk came there, so every way of
 //! sharding an evaluation gives the same result. `recurseForDerivations` has no say in a fleet's
-//! evaluation, where recursion follows the pattern; a local one goes by it ([`Recursion`]).
+//! evaluation, where recursion follows the pattern; a local one goes by it ([`Recursion`]). A walk
+//! that goes by nix-eval-jobs' rule also calls functions whose arguments all have defaults.
 
 use std::collections::BTreeSet;
 
@@ -31,6 +32,9 @@ const VALUE_MARKS: [(&str, &str); 3] = [
     ("outPath", "a set that stands for a path"),
 ];
 
+/// The attribute by which a set says whether it holds jobs.
+pub const RECURSION_MARK: &str = "recurseForDerivations";
+
 /// Whether the flake schema wants a derivation at this path.
 #[must_use]
 pub fn expects_job(path: &AttrPath) -> bool {
@@ -39,7 +43,7 @@ pub fn expects_job(path: &AttrPath) -> bool {
         Some("packages" | "checks" | "devShells") => names.len() == 3,
         Some("formatter") => names.len() == 2,
         Some("hydraJobs") => {
-            names.len() >= 2 && names.last().is_some_and(|name| name != "recurseForDerivations")
+            names.len() >= 2 && names.last().is_some_and(|name| name != RECURSION_MARK)
         }
         Some(_) | None => false,
     }
@@ -67,7 +71,7 @@ pub fn plan<T: AttrTree>(
     patterns: &[Vec<Segment>],
     recursion: Recursion,
 ) -> Result<PlanOk, TreeError> {
-    let root = tree.root()?;
+    let root = root(tree, recursion)?;
     let excludes = BTreeSet::new();
     let mut walk = Walk { tree, excludes: &excludes, recursion, found: ListOk::default() };
     let mut shards = Vec::new();
@@ -91,8 +95,8 @@ pub fn list<T: AttrTree>(
     shard: &Shard,
     excludes: &BTreeSet<AttrPath>,
 ) -> Result<ListOk, TreeError> {
-    let root = tree.root()?;
     let recursion = shard.recursion;
+    let root = root(tree, recursion)?;
     let mut walk = Walk { tree, excludes, recursion, found: ListOk::default() };
     if shard.pattern.is_empty() {
         walk.emit_named(&AttrPath::default(), &root);
@@ -105,6 +109,11 @@ pub fn list<T: AttrTree>(
     found.errors.sort();
     found.errors.dedup();
     Ok(found)
+}
+
+fn root<T: AttrTree>(tree: &mut T, recursion: Recursion) -> Result<T::Node, TreeError> {
+    let root = tree.root()?;
+    if recursion.is_strict() { Ok(root) } else { tree.called(root) }
 }
 
 struct Walk<'a, T> {
@@ -212,8 +221,15 @@ impl<T: AttrTree> Walk<'_, T> {
     /// A child, forced; `None` if there is none, or after noting its error.
     fn child(&mut self, path: &AttrPath, node: &T::Node, name: &str) -> Option<T::Node> {
         self.tree.begin(path);
-        match self.tree.child(node, name) {
-            Ok(child) => child,
+        let child = match self.tree.child(node, name) {
+            Ok(child) => child?,
+            Err(error) => return self.error(path, error.message),
+        };
+        if self.recursion.is_strict() {
+            return Some(child);
+        }
+        match self.tree.called(child) {
+            Ok(result) => Some(result),
             Err(error) => self.error(path, error.message),
         }
     }
@@ -240,7 +256,13 @@ impl<T: AttrTree> Walk<'_, T> {
             let message = "is a derivation, not a set of derivations".to_owned();
             return self.error(path, message);
         }
-        self.names(path, node)
+        let names = self.names(path, node)?;
+        // The root of a tree is entered unless it says that it shall not be.
+        let says = self.recursion == Recursion::Tree && path.is_empty();
+        if says && names.iter().any(|name| name == RECURSION_MARK) {
+            return self.goes_into(path, node)?.then_some(names);
+        }
+        Some(names)
     }
 
     fn names(&mut self, path: &AttrPath, node: &T::Node) -> Option<Vec<String>> {
@@ -279,15 +301,21 @@ impl<T: AttrTree> Walk<'_, T> {
         let Some(names) = self.names(path, node) else {
             return;
         };
-        if self.recursion.is_strict() && expects_job(path) {
-            // `#` does not look into sets; a check that nobody looks into is a check lost.
-            let lost = !star && path.0.first().is_some_and(|root| root == "checks");
-            if let Some(words) = value_words(&names).or(lost.then_some("a set")) {
-                return self.not_a_derivation(path, words);
-            }
+        let is_job = self.recursion.is_strict() && expects_job(path);
+        if let Some(words) = value_words(&names).filter(|_| is_job) {
+            return self.not_a_derivation(path, words);
         }
-        if !star || names.is_empty() || !self.goes_into(path, node) {
-            return;
+        let enters = match star && !names.is_empty() {
+            true => self.goes_into(path, node),
+            false => Some(false),
+        };
+        match enters {
+            Some(true) => {}
+            // A check that nobody looks into is a check lost.
+            Some(false) if is_job && path.0.first().is_some_and(|root| root == "checks") => {
+                return self.not_a_derivation(path, "a set");
+            }
+            Some(false) | None => return,
         }
         if path.0.len() >= DEPTH_MAX {
             self.error::<()>(path, format!("depth limit of {DEPTH_MAX} names reached"));
@@ -296,15 +324,16 @@ impl<T: AttrTree> Walk<'_, T> {
         self.found.deferred.push(Shard::of_set(path, names, self.recursion));
     }
 
-    fn goes_into(&mut self, path: &AttrPath, node: &T::Node) -> bool {
+    /// Whether the walk goes on into a set; `None` after noting that the set does not say.
+    fn goes_into(&mut self, path: &AttrPath, node: &T::Node) -> Option<bool> {
         match self.recursion {
-            Recursion::Pattern | Recursion::WholeTree => return true,
-            Recursion::Marked if expects_namespace(path) => return true,
+            Recursion::Pattern | Recursion::WholeTree => return Some(true),
+            Recursion::Marked if expects_namespace(path) => return Some(true),
             Recursion::Marked | Recursion::Tree => {}
         }
         match self.tree.recurses(node) {
-            Ok(marked) => marked,
-            Err(error) => self.error(path, error.message).unwrap_or_default(),
+            Ok(marked) => Some(marked),
+            Err(error) => self.error(path, error.message),
         }
     }
 

@@ -54,8 +54,8 @@ fn any_source() -> impl Strategy<Value = Source> + Clone {
         (text(), text())
             .prop_map(|(text, folder)| Expression::Text(TextExpression { text, folder })),
     ];
-    let extras = (any::<bool>(), option.clone(), any::<bool>())
-        .prop_map(|(meta, apply, constituents)| Extras { meta, apply, constituents });
+    let extras = (any::<bool>(), any::<bool>(), option.clone(), any::<bool>())
+        .prop_map(|(name, meta, apply, constituents)| Extras { name, meta, apply, constituents });
     let cache = proptest::option::of(any_cache());
     (expression, vec(text(), 0..3), option, extras, cache).prop_map(
         |(expression, fragment, select, extras, cache)| Source {
@@ -71,9 +71,11 @@ fn any_source() -> impl Strategy<Value = Source> + Clone {
 fn any_request() -> impl Strategy<Value = Request> {
     let option = proptest::option::of(any::<String>());
     prop_oneof![
-        (option.clone(), any::<String>()).prop_map(|(nix_lib_dir, store_uri)| {
-            Request::Start(Start { nix_lib_dir, store_uri })
-        }),
+        (option.clone(), any::<String>(), any::<bool>()).prop_map(
+            |(nix_lib_dir, store_uri, show_trace)| {
+                Request::Start(Start { nix_lib_dir, store_uri, show_trace })
+            }
+        ),
         Just(Request::Ping),
         (any_source(), vec(any_pattern(), 0..4), any_recursion()).prop_map(
             |(source, patterns, recursion)| Request::Plan(Plan { source, patterns, recursion })
@@ -101,8 +103,9 @@ fn any_response() -> impl Strategy<Value = Response> {
     let error =
         (any_path(), any::<String>()).prop_map(|(attr, message)| AttrError { attr, message });
     let option = proptest::option::of(any::<String>());
-    let extra = (option.clone(), option.clone(), option.clone())
-        .prop_map(|(meta, applied, constituents)| Extra { meta, applied, constituents });
+    let extra = (option.clone(), option.clone(), option.clone(), option.clone()).prop_map(
+        |(name, meta, applied, constituents)| Extra { name, meta, applied, constituents },
+    );
     let job = proptest::option::of(extra).prop_map(|extra| Job { drv_path: store_path(), extra });
     let result = prop_oneof![job.prop_map(Ok), any::<String>().prop_map(Err)];
     let item = (any_path(), result).prop_map(|(attr, result)| Item { attr, result });

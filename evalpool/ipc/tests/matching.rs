@@ -220,3 +220,66 @@ fn an_excluded_path_is_left_out_and_not_forced_where_it_needs_not_be() {
     let listed = walker::list(&mut Tree::new(&root), &shard, &excludes).expect("root");
     assert_eq!(listed.deferred.len(), 1);
 }
+
+/// Everything that a whole tree holds by this rule, in one process.
+fn whole_tree(root: &Value, pattern: &str, recursion: Recursion) -> (Vec<String>, Vec<String>) {
+    let mut shards = vec![Shard::whole(segments(pattern), recursion)];
+    let (mut jobs, mut errors) = (Vec::new(), Vec::new());
+    while let Some(shard) = shards.pop() {
+        let found = walker::list(&mut Tree::new(root), &shard, &BTreeSet::new()).expect("root");
+        jobs.extend(found.items.into_iter().map(|item| item.attr.to_string()));
+        errors.extend(found.errors.iter().map(|e| format!("{}: {}", e.attr, e.message)));
+        shards.extend(found.deferred);
+    }
+    jobs.sort();
+    errors.sort();
+    (jobs, errors)
+}
+
+#[test]
+fn functions_are_called_by_the_rule_of_a_tree_only() {
+    let function = |value| Value::Function(Box::new(value));
+    let root = set([
+        ("job", function(drv())),
+        ("throws", function(Value::Throws)),
+        ("marked", function(set([("recurseForDerivations", Value::Plain), ("inner", drv())]))),
+        ("unmarked", function(set([("inner", drv())]))),
+    ]);
+    let jobs = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+    let boom = vec!["throws: boom".to_owned()];
+    assert_eq!(
+        whole_tree(&root, "*", Recursion::Tree),
+        (jobs(&["job", "marked.inner"]), boom.clone())
+    );
+    let all = jobs(&["job", "marked.inner", "unmarked.inner"]);
+    assert_eq!(whole_tree(&root, "*", Recursion::WholeTree), (all, boom));
+    assert_eq!(whole_tree(&root, "*", Recursion::Marked), (vec![], vec![]));
+}
+
+#[test]
+fn the_root_of_a_tree_is_entered_unless_it_says_otherwise() {
+    let root = |mark| set([("recurseForDerivations", mark), ("job", drv())]);
+    let job = vec!["job".to_owned()];
+    let (yes, no) = (root(Value::Plain), root(Value::Throws));
+    assert_eq!(whole_tree(&yes, "*", Recursion::Tree), (job.clone(), vec![]));
+    let failed = vec!["recurseForDerivations: boom".to_owned()];
+    assert_eq!(whole_tree(&no, "*", Recursion::Tree), (vec![], vec![": boom".to_owned()]));
+    assert_eq!(whole_tree(&no, "*", Recursion::WholeTree), (job, failed));
+}
+
+#[test]
+fn a_check_in_a_set_that_is_not_entered_is_an_error() {
+    let inner = || ("inner", drv());
+    let checks = set([
+        ("marked", set([("recurseForDerivations", Value::Plain), inner()])),
+        ("unmarked", set([inner()])),
+    ]);
+    let root = set([("checks", set([("x86_64-linux", checks)]))]);
+    assert_eq!(
+        whole_tree(&root, "checks.*", Recursion::Marked),
+        (
+            vec!["checks.x86_64-linux.marked.inner".to_owned()],
+            vec!["checks.x86_64-linux.unmarked: not a derivation (a set)".to_owned()]
+        )
+    );
+}

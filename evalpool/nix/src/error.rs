@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use gradient_ipc::message::TEXT_LEN_MAX;
+
 /// An error of Nix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct EvalError {
@@ -88,6 +90,19 @@ pub(crate) fn last_position(full: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
+/// A full error text as the message of an error. Nix tells the cause last, so a text that is too long
+/// loses its middle.
+pub(crate) fn trace(full: &str) -> String {
+    const HEAD_MAX: usize = TEXT_LEN_MAX / 4;
+    const TAIL_MAX: usize = TEXT_LEN_MAX / 2;
+    if full.len() <= TEXT_LEN_MAX {
+        return full.to_owned();
+    }
+    let head = (0..=HEAD_MAX).rev().find(|at| full.is_char_boundary(*at)).unwrap_or(0);
+    let tail = (full.len() - TAIL_MAX..full.len()).find(|at| full.is_char_boundary(*at));
+    format!("{}\n[...]\n{}", &full[..head], &full[tail.unwrap_or(full.len())..])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,6 +111,15 @@ mod tests {
     fn colours_go_away() {
         assert_eq!(strip_ansi("\u{1b}[31;1merror:\u{1b}[0m boom\u{1b}[K"), "error: boom");
         assert_eq!(strip_ansi("plain \u{1b}"), "plain ");
+    }
+
+    #[test]
+    fn a_long_trace_keeps_its_cause() {
+        let full = format!("error: way\n{}\nerror: cause", "\u{e4}".repeat(TEXT_LEN_MAX));
+        let cut = trace(&full);
+        assert!(cut.len() < TEXT_LEN_MAX, "{}", cut.len());
+        assert!(cut.starts_with("error: way\n") && cut.ends_with("\nerror: cause"));
+        assert_eq!(trace("short"), "short");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A safe face of the C API: one evaluator per process, on one thread.
 
-use std::ffi::{CStr, CString, c_char, c_uint, c_void};
+use std::ffi::{CStr, c_uint};
 use std::path::Path;
 use std::ptr;
 
@@ -8,7 +8,8 @@ use gradient_domain::StorePath;
 use gradient_ipc::message::{real_store_dir, with_store_names};
 use gradient_ipc::tree::ValueKind;
 
-use crate::error::{EvalError, is_repeatable, last_position, strip_ansi};
+use crate::bytes::{bytes, c_string, push_bytes, quoted};
+use crate::error::{EvalError, is_repeatable, last_position, strip_ansi, trace};
 use crate::ffi::{self, Context, EvalState, RawValue};
 use crate::library::Nix;
 
@@ -24,6 +25,8 @@ pub struct Evaluator {
     real_store_dir: Option<String>,
     /// What store paths begin with.
     store_dir: String,
+    /// Whether errors come with their trace.
+    show_trace: bool,
 }
 
 impl Evaluator {
@@ -32,7 +35,11 @@ impl Evaluator {
     ///
     /// # Errors
     /// If Nix cannot be initialised or the store does not answer.
-    pub fn open(nix: &'static Nix, store_uri: &str) -> Result<&'static Evaluator, EvalError> {
+    pub fn open(
+        nix: &'static Nix,
+        store_uri: &str,
+        show_trace: bool,
+    ) -> Result<&'static Evaluator, EvalError> {
         let api = &nix.api;
         // SAFETY: creates an object out of nothing.
         let (context, second) =
@@ -47,6 +54,7 @@ impl Evaluator {
             state: ptr::null_mut(),
             real_store_dir: real_store_dir(store_uri),
             store_dir: String::new(),
+            show_trace,
         };
         // SAFETY: the context is valid, here and in all calls of this function.
         evaluator.check(unsafe { (api.nix_libexpr_init)(context) })?;
@@ -186,32 +194,21 @@ impl Evaluator {
             if text.is_null() { Vec::new() } else { bytes(text, len).to_vec() }
         };
         let full = self.shown(&full);
-        let mut message: Vec<u8> = Vec::new();
-        if code == ffi::ERR_NIX {
-            // SAFETY: as above; `message` outlives the call that fills it.
-            unsafe {
-                (api.nix_err_info_msg)(
-                    self.second,
-                    self.context,
-                    push_bytes,
-                    (&raw mut message).cast(),
-                );
+        let told = |ask: ffi::ErrorText| {
+            let mut text: Vec<u8> = Vec::new();
+            if code == ffi::ERR_NIX {
+                // SAFETY: as above; `text` outlives the call that fills it.
+                unsafe { ask(self.second, self.context, push_bytes, (&raw mut text).cast()) };
             }
-        }
-        let mut type_name: Vec<u8> = Vec::new();
-        if code == ffi::ERR_NIX {
-            // SAFETY: as above.
-            unsafe {
-                (api.nix_err_name)(
-                    self.second,
-                    self.context,
-                    push_bytes,
-                    (&raw mut type_name).cast(),
-                );
-            }
-        }
+            text
+        };
+        let message = told(api.nix_err_info_msg);
+        let type_name = told(api.nix_err_name);
         let message = self.shown(&message);
         let is_repeatable = is_repeatable(&String::from_utf8_lossy(&type_name), &full);
+        if self.show_trace && !full.trim().is_empty() {
+            return EvalError { message: trace(full.trim()), position: None, is_repeatable };
+        }
         let position = last_position(&full);
         match message.trim() {
             "" if full.trim().is_empty() => {
@@ -408,30 +405,4 @@ impl Drop for Value {
         // just being read stays.
         unsafe { (self.evaluator.nix.api.nix_value_decref)(self.evaluator.second, self.raw) };
     }
-}
-
-/// A text as a string of the Nix language.
-fn quoted(text: &str) -> String {
-    let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace("${", "\\${");
-    format!("\"{escaped}\"")
-}
-
-fn c_string(text: &str) -> Result<CString, EvalError> {
-    CString::new(text).map_err(|_| EvalError::plain("a text holds a null byte"))
-}
-
-/// # Safety
-/// `start` must point to `len` readable bytes that live for `'a`.
-unsafe fn bytes<'a>(start: *const c_char, len: c_uint) -> &'a [u8] {
-    if start.is_null() || len == 0 {
-        return &[];
-    }
-    // SAFETY: the caller vouches for the range.
-    unsafe { std::slice::from_raw_parts(start.cast(), len as usize) }
-}
-
-/// Appends what Nix hands over to the `Vec<u8>` behind `target`.
-unsafe extern "C" fn push_bytes(start: *const c_char, len: c_uint, target: *mut c_void) {
-    // SAFETY: Nix passes a valid range, and `target` is the vector that the caller lent.
-    unsafe { (*target.cast::<Vec<u8>>()).extend_from_slice(bytes(start, len)) };
 }

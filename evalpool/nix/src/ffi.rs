@@ -35,6 +35,10 @@ pub(crate) type ValueType = c_int;
 /// Receives bytes that live only as long as the call. Must not unwind.
 pub(crate) type StringCallback = unsafe extern "C" fn(*const c_char, c_uint, *mut c_void);
 
+/// Tells something of the error in the second context.
+pub(crate) type ErrorText =
+    unsafe extern "C" fn(*mut Context, *const Context, StringCallback, *mut c_void) -> Err;
+
 /// Success.
 pub(crate) const OK: Err = 0;
 /// No such attribute.

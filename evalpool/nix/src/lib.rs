@@ -4,13 +4,16 @@
 //! Nix 2.26 to 2.36, and a machine without Nix gets an error instead of a program that does not
 //! start. This is the only crate with `unsafe` code.
 
+mod bytes;
 pub mod error;
 pub mod evaluator;
 mod ffi;
+mod helpers;
 pub mod library;
 mod process;
 mod stats;
 pub mod subprocess;
+mod teller;
 mod tree;
 mod wire;
 

@@ -147,7 +147,8 @@ impl Child {
         let opened = Nix::load(start.nix_lib_dir.as_deref().map(Path::new))
             .map_err(|error| error.to_string())
             .and_then(|nix| {
-                Evaluator::open(nix, &start.store_uri).map_err(|error| error.to_string())
+                let opened = Evaluator::open(nix, &start.store_uri, start.show_trace);
+                opened.map_err(|error| error.to_string())
             });
         match opened {
             Ok(evaluator) => {

@@ -4,19 +4,20 @@ use std::io::Write;
 
 use gradient_domain::{AttrPath, StorePath};
 use gradient_ipc::message::{Expression, Extras, STDERR_ATTR, Source, TextExpression};
-use gradient_ipc::tree::{AttrTree, Job, NodeKind, TreeError};
+use gradient_ipc::tree::{AttrTree, Job, NodeKind, TreeError, ValueKind};
+use gradient_ipc::walker::RECURSION_MARK;
 
 use crate::error::EvalError;
 use crate::evaluator::{Evaluator, Value};
-
-/// Calls a function whose arguments all have defaults, as `nix-build` does.
-const AUTO_CALL: &str = "value: if builtins.isFunction value
-  && builtins.all (given: given) (builtins.attrValues (builtins.functionArgs value))
-  then value { } else value";
+use crate::helpers;
+use crate::teller::Teller;
 
 /// A forced value and what to tell of the derivations in it.
 pub(crate) struct SourceTree {
     root: Value,
+    auto_call: Value,
+    extras: Extras,
+    teller: Teller,
 }
 
 impl SourceTree {
@@ -25,6 +26,7 @@ impl SourceTree {
         evaluator: &'static Evaluator,
         source: &Source,
     ) -> Result<SourceTree, TreeError> {
+        let auto_call = evaluator.evaluate(helpers::AUTO_CALL, "/")?;
         let mut root = match &source.expression {
             Expression::Flake(reference) => {
                 let outputs = evaluator.flake_outputs(reference)?;
@@ -36,8 +38,7 @@ impl SourceTree {
                 outputs
             }
             Expression::Text(TextExpression { text, folder }) => {
-                let value = evaluator.evaluate(text, folder)?;
-                evaluator.evaluate(AUTO_CALL, "/")?.call(&value)?
+                auto_call.call(&evaluator.evaluate(text, folder)?)?
             }
         };
         let mut path = AttrPath::default();
@@ -49,10 +50,9 @@ impl SourceTree {
         if let Some(select) = &source.select {
             root = evaluator.evaluate(select, "/")?.call(&root)?;
         }
-        if source.extras != Extras::default() {
-            return Err(TreeError::passing("extras are not known to this evaluator"));
-        }
-        Ok(SourceTree { root })
+        let extras = source.extras.clone();
+        let teller = Teller::new(evaluator, &extras)?;
+        Ok(SourceTree { root, auto_call, extras, teller })
     }
 }
 
@@ -99,8 +99,13 @@ impl AttrTree for SourceTree {
         Ok(node.attribute(name)?)
     }
 
+    fn called(&mut self, node: Value) -> Result<Value, TreeError> {
+        let callable = node.value_kind() == ValueKind::Function || node.has("__functor");
+        if callable { Ok(self.auto_call.call(&node)?) } else { Ok(node) }
+    }
+
     fn recurses(&mut self, node: &Value) -> Result<bool, TreeError> {
-        let Some(marked) = node.attribute("recurseForDerivations")? else {
+        let Some(marked) = node.attribute(RECURSION_MARK)? else {
             return Ok(false);
         };
         let words = marked.value_kind().words();
@@ -109,7 +114,12 @@ impl AttrTree for SourceTree {
     }
 
     fn job(&mut self, node: &Value) -> Result<Job, TreeError> {
-        drv_path(node).map(|drv_path| Job { drv_path, extra: None })
+        let drv_path = drv_path(node)?;
+        let extra = match self.extras == Extras::default() {
+            true => None,
+            false => Some(self.teller.tell(node)?),
+        };
+        Ok(Job { drv_path, extra })
     }
 }
 

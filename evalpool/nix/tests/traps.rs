@@ -16,7 +16,7 @@ fn the_traps_of_the_c_api_are_closed() {
     let evaluating = std::thread::Builder::new().stack_size(STACK_SIZE).spawn(move || {
         let nix = Nix::load(None).expect("Nix with its C libraries (make setup)");
         let store = format!("local?root={}", root.display());
-        let evaluator = Evaluator::open(nix, &store).expect("an evaluator");
+        let evaluator = Evaluator::open(nix, &store, false).expect("an evaluator");
         sources_are_copied_and_derivations_written(evaluator, &root);
         values_of_other_types_are_told_apart(evaluator);
         names_are_sorted_and_odd_ones_survive(evaluator);

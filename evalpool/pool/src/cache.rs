@@ -57,6 +57,11 @@ impl Inner {
         let Some(folder) = &self.settings.eval_cache else {
             return Ok(None);
         };
+        // Settings change what is found, or the texts of errors.
+        let settings = &self.settings;
+        if !settings.pure || settings.show_trace || !settings.options.is_empty() {
+            return Ok(None);
+        }
         let Some(reference) = cacheable(evaluation) else {
             return Ok(None);
         };
@@ -96,14 +101,15 @@ impl Inner {
     }
 }
 
-/// The locked reference of an evaluation whose results depend on nothing else.
+/// The locked reference of an evaluation whose results depend on nothing else. The name of a derivation
+/// is kept, other extras are not.
 fn cacheable(evaluation: &Evaluation) -> Option<&str> {
     let Source { expression, fragment, select, extras, cache: _ } = &evaluation.source;
     match expression {
         Expression::Flake(reference)
             if fragment.is_empty()
                 && select.is_none()
-                && *extras == Extras::default()
+                && (Extras { name: false, ..extras.clone() }) == Extras::default()
                 && evaluation.recursion.is_strict() =>
         {
             Some(reference)

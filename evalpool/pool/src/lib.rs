@@ -15,7 +15,7 @@ mod stderr;
 pub mod transport;
 
 pub use cache::{EvaluationCache, ShareError};
-pub use gradient_ipc::message::{Extras, Source};
+pub use gradient_ipc::message::{Expression, Extras, Source, TextExpression};
 pub use gradient_ipc::shard::Recursion;
 pub use gradient_ipc::tree::Extra;
 pub use memory::MemoryProbe;

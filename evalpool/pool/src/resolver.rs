@@ -212,8 +212,8 @@ impl Resolver {
         for (path, text) in evaluated.warnings {
             self.warning(Warning { path, text }).await?;
         }
-        for (attr, drv_path) in evaluated.jobs {
-            self.job(attr, Job { drv_path, extra: None }).await?;
+        for (attr, job) in evaluated.jobs {
+            self.job(attr, job).await?;
         }
         for error in evaluated.errors {
             self.error(error).await?;
@@ -339,14 +339,27 @@ impl Resolver {
         self.sink.send(found).await.map_err(|_| DiscoverError::Cancelled)
     }
 
+    /// Whether something told about this path answers this pattern.
+    fn is_of(&self, include: &Pattern, path: &AttrPath) -> bool {
+        let is_deep = self.discovery.recursion() != Recursion::Pattern
+            && include.segments.last() == Some(&Segment::Star);
+        let depth = path.0.len().min(include.segments.len());
+        include.reaches(path)
+            || include.passes(path)
+            || (is_deep && include.reaches(&AttrPath(path.0[..depth].to_vec())))
+    }
+
     /// Whoever names an attribute wants it to be there; a wildcard may match nothing.
     async fn report_unmatched(&mut self, patterns: &PatternSet) -> Result<(), DiscoverError> {
+        let whole_tree = |include: &Pattern| include.segments == [Segment::Star];
+        if patterns.includes.iter().all(whole_tree) {
+            // A local evaluation of a whole tree names nothing, so nothing of it is missing.
+            return Ok(());
+        }
         let unmatched: Vec<_> = patterns
             .includes
             .iter()
-            .filter(|include| {
-                !self.merge.paths().any(|path| include.reaches(path) || include.passes(path))
-            })
+            .filter(|include| !self.merge.paths().any(|path| self.is_of(include, path)))
             .collect();
         let everything = ROOTS.map(|root| Pattern {
             exclude: false,

@@ -1,5 +1,6 @@
 //! What a pool is told, and the environment that its children get.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,7 +36,6 @@ const INHERITED: [&str; 16] = [
 /// `max-jobs` and `builders` travel on to the daemon: nothing is built during an evaluation.
 const NIX_CONFIG: &str = "\
 experimental-features = nix-command flakes
-pure-eval = true
 allow-import-from-derivation = false
 max-jobs = 0
 builders =
@@ -46,6 +46,13 @@ show-trace = true
 max-call-depth = 10000
 warn-dirty = false
 ";
+
+/// What even an impure child is not told: where somebody else's store is, and how others configure
+/// Nix.
+const WITHHELD_PREFIXES: [&str; 3] = ["NIX_", "GRADIENT_", "GC_"];
+/// The exceptions.
+const HANDED_ON: [&str; 4] =
+    ["NIX_PATH", "NIX_CONF_DIR", "NIX_SSL_CERT_FILE", "GRADIENT_NIX_LIB_DIR"];
 
 /// Settings of a pool of evaluator subprocesses.
 #[derive(Clone, Debug)]
@@ -70,6 +77,13 @@ pub struct PoolSettings {
     pub call_limit: Duration,
     /// Longest time from the start of a subprocess to its first byte.
     pub greeting_limit: Duration,
+    /// Whether expressions see nothing but locked inputs; a fleet evaluates in no other way. If not,
+    /// they also see the parent's environment.
+    pub pure: bool,
+    /// Whether errors come with everything that Nix says of their way.
+    pub show_trace: bool,
+    /// Further settings of Nix by name. Neither names nor values may hold line breaks.
+    pub options: BTreeMap<String, String>,
 }
 
 impl PoolSettings {
@@ -88,60 +102,110 @@ impl PoolSettings {
             eval_cache: None,
             call_limit: Duration::from_secs(30 * 60),
             greeting_limit: Duration::from_secs(15),
+            pure: true,
+            show_trace: false,
+            options: BTreeMap::new(),
         }
+    }
+
+    /// The text of `NIX_CONFIG`.
+    fn nix_config(&self) -> String {
+        let mut config = format!("{NIX_CONFIG}pure-eval = {}\n", self.pure);
+        for (name, value) in &self.options {
+            config.push_str(&format!("{name} = {value}\n"));
+        }
+        config
+    }
+
+    /// Whether a child inherits this variable.
+    fn hands_on(&self, name: &str) -> bool {
+        let withheld = || WITHHELD_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+        INHERITED.contains(&name) || !self.pure && (HANDED_ON.contains(&name) || !withheld())
     }
 
     /// The whole environment of a child.
     pub(crate) fn child_environment(
         &self,
-        parent: impl Fn(&str) -> Option<OsString>,
-    ) -> Vec<(&'static str, OsString)> {
-        let mut environment: Vec<_> =
-            INHERITED.into_iter().filter_map(|name| Some((name, parent(name)?))).collect();
+        parent: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> BTreeMap<OsString, OsString> {
+        let handed_on = |name: &OsString| name.to_str().is_some_and(|name| self.hands_on(name));
         let home = self.cache_home.clone().into_os_string();
-        environment.extend([
-            ("HOME", home.clone()),
+        let mut environment =
+            BTreeMap::from([("HOME".into(), home.clone()), ("NIX_PATH".into(), OsString::new())]);
+        environment.extend(parent.into_iter().filter(|(name, _)| handed_on(name)));
+        let fixed: [(&str, OsString); 10] = [
             ("NIX_CACHE_HOME", home),
-            ("NIX_CONFIG", NIX_CONFIG.into()),
+            ("NIX_CONFIG", self.nix_config().into()),
             ("NIX_USER_CONF_FILES", "/dev/null".into()),
-            ("NIX_PATH", OsString::new()),
             ("GC_MARKERS", "1".into()),
             // Fewer collections for some memory, of which never more is touched than is used:
             // they were a fifth to a third of an evaluation's time.
             ("GC_INITIAL_HEAP_SIZE", "256M".into()),
             ("GC_FREE_SPACE_DIVISOR", "2".into()),
             ("GIT_TERMINAL_PROMPT", "0".into()),
-            ("GIT_SSH_COMMAND", "ssh -o BatchMode=yes".into()),
             ("SSH_ASKPASS_REQUIRE", "never".into()),
             ("NO_COLOR", "1".into()),
             ("LC_ALL", "C.UTF-8".into()),
-        ]);
+        ];
+        environment.extend(fixed.into_iter().map(|(name, value)| (name.into(), value)));
+        let batch = || "ssh -o BatchMode=yes".into();
+        environment.entry("GIT_SSH_COMMAND".into()).or_insert_with(batch);
         environment
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
 
     #[test]
     fn secrets_of_the_worker_stay_with_it() {
         let settings = PoolSettings::new("/x".into(), "daemon".into(), "/cache".into());
-        let parent = |name: &str| Some(OsString::from(format!("parent's {name}")));
-        let environment = settings.child_environment(parent);
-        let get =
-            |name: &str| environment.iter().find(|(n, _)| *n == name).and_then(|(_, v)| v.to_str());
+        let environment = settings.child_environment(parent());
+        let get = |name: &str| environment.get(OsStr::new(name)).and_then(|value| value.to_str());
         assert_eq!(get("PATH"), Some("parent's PATH"));
         assert_eq!(get("HOME"), Some("/cache"));
         assert_eq!(get("NIX_CACHE_HOME"), Some("/cache"));
         assert_eq!(get("NIX_USER_CONF_FILES"), Some("/dev/null"));
         assert_eq!(get("NIX_PATH"), Some(""));
-        for name in ["NIX_REMOTE", "GRADIENT_WORKER_TOKEN", "AWS_SECRET_ACCESS_KEY", "NIX_STORE"] {
+        for name in SECRETS {
             assert_eq!(get(name), None, "{name}");
         }
         let inherited = environment
             .iter()
-            .filter(|(name, value)| value.to_str() == Some(&format!("parent's {name}")));
+            .filter(|(name, value)| **value == *format!("parent's {}", name.display()));
         assert_eq!(inherited.count(), INHERITED.len());
+    }
+
+    #[test]
+    fn an_impure_child_sees_the_callers_world() {
+        let mut settings = PoolSettings::new("/x".into(), "daemon".into(), "/cache".into());
+        assert!(settings.nix_config().contains("pure-eval = true\n"));
+        settings.pure = false;
+        settings.options.insert("eval-system".into(), "x86_64-linux".into());
+        let environment = settings.child_environment(parent());
+        let get = |name: &str| environment.get(OsStr::new(name)).and_then(|value| value.to_str());
+        assert_eq!(get("HOME"), Some("parent's HOME"));
+        assert_eq!(get("NIX_PATH"), Some("parent's NIX_PATH"));
+        assert_eq!(get("NIXPKGS_ALLOW_UNFREE"), Some("parent's NIXPKGS_ALLOW_UNFREE"));
+        assert_eq!(get("NIX_REMOTE"), None);
+        let config = get("NIX_CONFIG").expect("there");
+        assert!(config.ends_with("pure-eval = false\neval-system = x86_64-linux\n"), "{config}");
+    }
+
+    const SECRETS: [&str; 5] = [
+        "NIX_REMOTE",
+        "GRADIENT_WORKER_TOKEN",
+        "AWS_SECRET_ACCESS_KEY",
+        "NIX_STORE",
+        "NIXPKGS_ALLOW_UNFREE",
+    ];
+
+    fn parent() -> impl Iterator<Item = (OsString, OsString)> {
+        let others = ["HOME", "NIX_PATH", "NIX_CONFIG", "NO_COLOR"];
+        let names = INHERITED.into_iter().chain(others).chain(SECRETS);
+        names.map(|name| (name.into(), format!("parent's {name}").into()))
     }
 }

@@ -121,6 +121,7 @@ impl Transport {
         let start = Request::Start(Start {
             nix_lib_dir: settings.nix_lib_dir.as_ref().map(|dir| dir.display().to_string()),
             store_uri: settings.store_uri.clone(),
+            show_trace: settings.show_trace,
         });
         let greeted =
             tokio::time::timeout(settings.greeting_limit, transport.stdout.read_u8()).await;
@@ -164,7 +165,7 @@ impl Transport {
         command
             .arg(SUBPROCESS_ARGUMENT)
             .env_clear()
-            .envs(settings.child_environment(|name| std::env::var_os(name)))
+            .envs(settings.child_environment(std::env::vars_os()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -212,7 +213,7 @@ impl Transport {
         self.requests += 1;
         // Should the child die before the next sample, this is what is known of its memory.
         self.measure();
-        match tokio::time::timeout(limit, self.exchange(&frame)).await {
+        match tokio::time::timeout(limit, self.exchange(&frame, request.call())).await {
             Ok(Ok((response, stats))) => {
                 let lines = self.stderr.take_until(self.requests).await;
                 self.measure();
@@ -243,7 +244,11 @@ impl Transport {
         }
     }
 
-    async fn exchange(&mut self, frame: &[u8]) -> Result<(Response, Option<Stats>), FrameError> {
+    async fn exchange(
+        &mut self,
+        frame: &[u8],
+        call: &str,
+    ) -> Result<(Response, Option<Stats>), FrameError> {
         self.stdin.write_all(frame).await?;
         let mut last_stats = None;
         loop {
@@ -253,8 +258,8 @@ impl Transport {
                     last_stats = Some(stats);
                 }
                 Response::NeedsBuild(_) => {
-                    let error = "import from derivation is not available during this call";
-                    let answer = Request::BuildDone(BuildDone { error: Some(error.to_owned()) });
+                    let error = format!("import from derivation is not available during {call}");
+                    let answer = Request::BuildDone(BuildDone { error: Some(error) });
                     self.stdin.write_all(&answer.to_frame()?).await?;
                 }
                 response => return Ok((response, last_stats)),

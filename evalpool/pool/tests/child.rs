@@ -76,6 +76,7 @@ fn without_nix_it_stays_and_says_so_to_every_request() {
     let start = Request::Start(Start {
         nix_lib_dir: Some("/nonexistent/nix".into()),
         store_uri: "dummy".into(),
+        show_trace: false,
     });
     let failed = message(talk.ask(&start));
     if !failed.contains("/nonexistent/nix") {

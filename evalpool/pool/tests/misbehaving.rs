@@ -83,6 +83,13 @@ async fn bad_frames_cost_one_attribute() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_import_that_nobody_builds_is_refused_by_name() {
+    let (run, _) = run("imports", 2).await;
+    assert_one_lost(&run, "import from derivation is not available during list");
+    assert_eq!(run.1.expect("summary").crashes, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_hanging_call_ends_with_the_time_limit() {
     let dir = TempDir::new().expect("temp dir");
     let mut settings = settings(&dir, "hang", 4);

@@ -8,6 +8,7 @@ use crate::capability::{Requirement, System};
 use crate::store_path::StorePath;
 
 mod aterm;
+mod write;
 
 pub use aterm::ParseDerivationError;
 
@@ -230,6 +231,8 @@ mod tests {
         assert_eq!(drv.args, [b"-c".to_vec(), b"echo \"hi\"\n\t\\".to_vec()]);
         assert_eq!(drv.pname().as_deref(), Some("tool"));
         assert!(!drv.is_fixed_output());
+        let text = plain("(\"name\",\"a\"),(\"pname\",\"tool\")");
+        assert_eq!(String::from_utf8_lossy(&drv.to_bytes()), text);
     }
 
     #[test]
@@ -239,6 +242,7 @@ mod tests {
         text[at] = 0xff;
         let drv = Derivation::parse(&text).expect("parses");
         assert_eq!(drv.env[&b"x".to_vec()], [0xff]);
+        assert_eq!(drv.to_bytes(), text);
         assert_eq!(drv.env_text("x"), None);
     }
 

@@ -1,4 +1,10 @@
-//! Flake references that workers fetch.
+//! Flake references that workers fetch, and how they fetch them.
+
+mod options;
+
+pub use options::{
+    Commit, FetchOptions, LockPolicy, OVERRIDES_MAX, Override, OverrideError, check_overrides,
+};
 
 /// Schemes of references that mean the same on every machine. Whatever names a file, a repository or a
 /// registry of the machine that reads it is not among them.
@@ -17,7 +23,7 @@ pub const SCHEMES: [&str; 10] = [
 
 /// What to do instead, for people.
 pub const HINT: &str = "write github:OWNER/NAME, gitlab:OWNER/NAME, sourcehut:~OWNER/NAME, git+https://..., \
-    git+ssh://... or the https:// address of a tarball; `gradient submit DIR` uploads a folder of this machine";
+    git+ssh://... or the https:// address of a tarball; `gradient submit DIR` and git+file:DIR upload from this machine";
 
 /// A reference that workers do not fetch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -65,6 +65,7 @@ pub async fn log<L: EventLog>(log: L) {
             url: "x".repeat(gradient_events::MESSAGE_BYTES_MAX),
         },
         patterns: vec!["*".into()],
+        fetch: Default::default(),
     };
     let entry = Entry {
         at: Timestamp(4),

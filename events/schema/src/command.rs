@@ -1,5 +1,6 @@
 //! User commands: `gradient.cmd.api`.
 
+use gradient_domain::flake::FetchOptions;
 use gradient_domain::{BuildId, EvaluationId};
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,9 @@ pub enum Command {
         flake: FlakeSource,
         /// Include and exclude patterns, 1 to 256 of them.
         patterns: Vec<String>,
+        /// How the flake is fetched and locked.
+        #[serde(default)]
+        fetch: Box<FetchOptions>,
     },
     /// Stop an evaluation; builds that no other live evaluation wants stop, too.
     CancelEvaluation {

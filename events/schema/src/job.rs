@@ -1,5 +1,6 @@
 //! Jobs as a worker receives them, and how they can end.
 
+use gradient_domain::flake::{Commit, FetchOptions};
 use gradient_domain::{BuildId, EvaluationId, Requirement, StorePath};
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +33,9 @@ pub enum FlakeSource {
         subdir: String,
         /// What the user typed, for showing.
         label: String,
+        /// The commit that it is, if it is exactly one.
+        #[serde(default)]
+        commit: Option<Box<Commit>>,
     },
 }
 
@@ -65,6 +69,9 @@ pub struct EvaluateJob {
     pub flake: FlakeSource,
     /// Include and exclude patterns (reference 5.1), at least one.
     pub patterns: Vec<String>,
+    /// How the flake is fetched and locked.
+    #[serde(default)]
+    pub fetch: Box<FetchOptions>,
 }
 
 /// An output of a derivation.

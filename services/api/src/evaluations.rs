@@ -7,6 +7,7 @@ use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use gradient_domain::EvaluationId;
+use gradient_domain::flake::FetchOptions;
 use gradient_events::Command;
 use gradient_postgres::queries::{self, Paging};
 use serde::Deserialize;
@@ -107,8 +108,17 @@ pub(crate) async fn submit(
     submit::check(&submitted)?;
     let id = Uuid::now_v7();
     let evaluation = EvaluationId::from(id);
-    let SubmitEvaluation { flake, patterns } = submitted;
-    state.send(id, Command::Submit { evaluation, flake: flake.into(), patterns }).await?;
+    let SubmitEvaluation { flake, patterns, overrides, lock_policy, ssh_key } = submitted;
+    // The key is there before anybody may ask for it.
+    if let Some(key) = &ssh_key {
+        state.keys()?.save(evaluation, key)?;
+    }
+    let fetch = FetchOptions { overrides, lock_policy, has_ssh_key: ssh_key.is_some() };
+    let fetch = Box::new(fetch);
+    let command = Command::Submit { evaluation, flake: flake.into(), patterns, fetch };
+    // A command that was not acknowledged may have been taken all the same, so its key stays; the
+    // sweep looks after it.
+    state.send(id, command).await?;
     Ok((StatusCode::ACCEPTED, Json(Submitted { evaluation })))
 }
 

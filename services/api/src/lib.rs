@@ -16,6 +16,8 @@ mod evaluations;
 #[cfg(feature = "server")]
 mod fleet;
 #[cfg(feature = "server")]
+mod keys;
+#[cfg(feature = "server")]
 mod live;
 #[cfg(feature = "server")]
 mod openapi;
@@ -25,6 +27,8 @@ mod server;
 mod submit;
 
 #[cfg(feature = "server")]
+pub use keys::sweep_keys;
+#[cfg(feature = "server")]
 pub use openapi::document as openapi_document;
 #[cfg(feature = "server")]
-pub use server::{ApiSettings, ApiState, router};
+pub use server::{ApiSettings, ApiState, AssignmentOf, router};

@@ -1,6 +1,7 @@
 //! The router and what its handlers share.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
 use axum::middleware;
 use axum::routing::{get, post};
+use gradient_domain::AssignmentId;
 use gradient_events::{Command, Envelope, Wire, subject};
 use gradient_log::{Inbox, SendError};
 use gradient_postgres::Database;
@@ -16,6 +18,7 @@ use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
 
 use crate::error::ApiError;
+use crate::keys::{self, Keys};
 use crate::{auth, builds, evaluations, fleet, live, openapi};
 
 /// Longest request body, in bytes.
@@ -25,11 +28,18 @@ const LIVE_MAX: usize = 1_000;
 
 type Sending = Pin<Box<dyn Future<Output = Result<(), SendError>> + Send>>;
 
+/// The hand-out that an upload token was minted for; `None` if it is no valid token.
+pub type AssignmentOf = Arc<dyn Fn(&str) -> Option<AssignmentId> + Send + Sync>;
+
 /// Settings of the api.
 #[derive(Clone)]
 pub struct ApiSettings {
     /// The token that every request but `/status` needs; never empty.
     pub token: String,
+    /// Folder of the keys for SSH, made when the first one comes; without it none is taken.
+    pub key_dir: Option<PathBuf>,
+    /// Reads the tokens of workers that ask for a key.
+    pub assignment_of: AssignmentOf,
 }
 
 impl std::fmt::Debug for ApiSettings {
@@ -52,6 +62,8 @@ impl std::fmt::Debug for ApiState {
 
 struct Shared {
     token: Vec<u8>,
+    keys: Option<Keys>,
+    assignment_of: AssignmentOf,
     database: Database,
     send: Box<dyn Fn(Uuid, Command) -> Sending + Send + Sync>,
     position: watch::Receiver<u64>,
@@ -83,6 +95,8 @@ impl ApiState {
         };
         let shared = Shared {
             token: settings.token.into_bytes(),
+            keys: settings.key_dir.map(Keys::new),
+            assignment_of: settings.assignment_of,
             database,
             send: Box::new(send),
             position,
@@ -103,6 +117,17 @@ impl ApiState {
 
     pub(crate) fn token(&self) -> &[u8] {
         &self.shared.token
+    }
+
+    /// The keys for SSH, if this server keeps any.
+    pub(crate) fn keys(&self) -> Result<&Keys, ApiError> {
+        self.shared.keys.as_ref().ok_or_else(|| {
+            ApiError::bad("this server keeps no keys for SSH", "start it with --key-dir")
+        })
+    }
+
+    pub(crate) fn assignment_of(&self, token: &str) -> Option<AssignmentId> {
+        (self.shared.assignment_of)(token)
     }
 
     pub(crate) fn database(&self) -> &Database {
@@ -129,7 +154,10 @@ impl ApiState {
 
 /// The api under `/api/v1`.
 pub fn router(state: ApiState) -> Router {
-    let open = Router::new().route("/status", get(fleet::status));
+    // A worker's token opens the way to a key; see there.
+    let open = Router::new()
+        .route("/status", get(fleet::status))
+        .route("/evaluations/{id}/ssh-key", get(keys::hand_over));
     let guarded = Router::new()
         .route("/evaluations", get(evaluations::list).post(evaluations::submit))
         .route("/evaluations/{id}", get(evaluations::show))

@@ -1,6 +1,6 @@
 //! The checks of what is submitted: everything from outside has a limit and a clear refusal.
 
-use gradient_domain::flake;
+use gradient_domain::flake::{self, Commit};
 use gradient_domain::pattern::{PATTERNS_MAX, PatternSet};
 
 use crate::error::ApiError;
@@ -22,14 +22,32 @@ pub(crate) fn check(submitted: &SubmitEvaluation) -> Result<(), ApiError> {
             "such as \"packages.*.*\", \"checks.x86_64-linux.#\" or \"!packages.x86_64-linux.big\"";
         ApiError::bad(error.to_string(), hint)
     })?;
+    check_overrides(submitted)?;
     match &submitted.flake {
         SubmitFlake::Reference { url } => check_reference(url),
-        SubmitFlake::Store { nar_hash, subdir, label, .. } => {
+        SubmitFlake::Store { nar_hash, subdir, label, commit, .. } => {
             check_hash(nar_hash)?;
             check_subdir(subdir)?;
+            commit.as_deref().map_or(Ok(()), check_commit)?;
             check_text("the label", label)
         }
     }
+}
+
+fn check_overrides(submitted: &SubmitEvaluation) -> Result<(), ApiError> {
+    let hint = "such as nixpkgs, tools/nixpkgs or nixpkgs-*";
+    flake::check_overrides(&submitted.overrides)
+        .map_err(|error| ApiError::bad(error.to_string(), hint))?;
+    submitted.overrides.iter().try_for_each(|one| check_reference(&one.reference))
+}
+
+fn check_commit(commit: &Commit) -> Result<(), ApiError> {
+    let is_hash = matches!(commit.rev.len(), 40 | 64)
+        && commit.rev.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'a'..=b'f'));
+    if is_hash {
+        return Ok(());
+    }
+    Err(ApiError::bad("the commit has no hash of git", "40 or 64 digits of lower-case hex"))
 }
 
 fn check_text(what: &str, text: &str) -> Result<(), ApiError> {
@@ -106,5 +124,19 @@ mod tests {
                 && refused(patterns(vec!["a..b"]))
         );
         assert!(refused(patterns(vec!["a"; 257])));
+        let overrides = |input: &str, with: &str| {
+            serde_json::json!({"flake": {"type": "reference", "url": "github:x/y"},
+            "patterns": ["*"], "overrides": [{"input": input, "reference": with}], "lock_policy": "strict"})
+        };
+        assert!(
+            !refused(overrides("a/b", "github:x/z")) && !refused(overrides("n*", "github:x/z"))
+        );
+        assert!(refused(overrides("a/*", "github:x/z")) && refused(overrides("a", "path:/etc")));
+        let commit = |rev: &str| {
+            let mut body = store(hash, "");
+            body["flake"]["commit"] = serde_json::json!({"rev": rev, "rev_count": 3});
+            body
+        };
+        assert!(!refused(commit(&"0a".repeat(20))) && refused(commit("main")));
     }
 }

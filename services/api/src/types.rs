@@ -1,6 +1,7 @@
 //! What requests and responses hold. No server in here: clients use these types, too.
 
-use gradient_domain::{EvaluationId, StorePath};
+use gradient_domain::flake::{Commit, LockPolicy, Override};
+use gradient_domain::{EvaluationId, SshKey, StorePath};
 use gradient_events::FlakeSource;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,19 @@ pub struct SubmitEvaluation {
     pub flake: SubmitFlake,
     /// Include and exclude patterns, 1 to 256 of them, such as `packages.*.*`.
     pub patterns: Vec<String>,
+    /// Inputs that are replaced, at most 64: `input` (a name, `a/b`, or a pattern with `*` and `?`)
+    /// and `reference`.
+    #[serde(default)]
+    #[cfg_attr(feature = "server", schema(value_type = Vec<Object>))]
+    pub overrides: Vec<Override>,
+    /// `complete` locks missing inputs in memory and warns; `strict` fails.
+    #[serde(default)]
+    #[cfg_attr(feature = "server", schema(value_type = String))]
+    pub lock_policy: LockPolicy,
+    /// Text of a private key for `git+ssh:`; kept until the evaluation is over and never shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "server", schema(value_type = Option<String>))]
+    pub ssh_key: Option<SshKey>,
 }
 
 /// Where the flake is.
@@ -45,6 +59,10 @@ pub enum SubmitFlake {
         /// What to show; the store path if it is empty.
         #[serde(default)]
         label: String,
+        /// The commit that it is, if it is exactly one: `rev`, `rev_count` and `last_modified`.
+        #[serde(default)]
+        #[cfg_attr(feature = "server", schema(value_type = Option<Object>))]
+        commit: Option<Box<Commit>>,
     },
 }
 
@@ -52,9 +70,9 @@ impl From<SubmitFlake> for FlakeSource {
     fn from(flake: SubmitFlake) -> Self {
         match flake {
             SubmitFlake::Reference { url } => FlakeSource::Reference { url },
-            SubmitFlake::Store { path, nar_hash, subdir, label } => {
+            SubmitFlake::Store { path, nar_hash, subdir, label, commit } => {
                 let label = if label.is_empty() { path.to_string() } else { label };
-                FlakeSource::Store { path, nar_hash, subdir, label }
+                FlakeSource::Store { path, nar_hash, subdir, label, commit }
             }
         }
     }

@@ -4,6 +4,9 @@
 #[path = "../../../projections/postgres/tests/common/mod.rs"]
 mod common;
 
+use std::path::Path;
+use std::sync::Arc;
+
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, header};
@@ -14,12 +17,14 @@ use gradient_api::types::{
     Accepted, Anomaly, BuildDetail, BuildSummary, EntryPoint, ErrorBody, EvaluationState,
     EvaluationSummary, Jobs, Message, Page, Status, Submitted, Worker,
 };
-use gradient_api::{ApiSettings, ApiState, router};
+use gradient_api::{ApiSettings, ApiState, router, sweep_keys};
+use gradient_domain::flake::FetchOptions;
 use gradient_domain::{BuildId, EvaluationId};
 use gradient_events::{Command, FlakeSource};
 use gradient_log::Inbox;
 use gradient_log::memory::{MemoryInbox, MemoryLog};
 use gradient_postgres::ProjectorSettings;
+use gradient_runtime::shutdown::CancellationToken;
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -33,6 +38,10 @@ struct Fixture {
     log: MemoryLog,
     world: World,
     running: Running,
+    state: ApiState,
+    keys: tempfile::TempDir,
+    /// Entries of the world that are in the log.
+    appended: usize,
 }
 
 impl Fixture {
@@ -42,9 +51,10 @@ impl Fixture {
         let last = append(&log, &world.entries, 3).await;
         let mut running = Running::start(&database, log.clone(), ProjectorSettings::default());
         running.reach(last).await;
-        let settings = ApiSettings { token: TOKEN.into() };
+        let (keys, appended) = (tempfile::tempdir().unwrap(), world.entries.len());
+        let settings = settings(keys.path());
         let state = ApiState::new(settings, database, inbox.clone(), running.position.clone());
-        Self { router: router(state), inbox, log, world, running }
+        Self { router: router(state.clone()), inbox, log, world, running, state, keys, appended }
     }
 
     async fn send(&self, request: Request<Body>) -> (StatusCode, Vec<u8>) {
@@ -74,6 +84,14 @@ impl Fixture {
         assert_eq!(received.subject, "gradient.cmd.api");
         let envelope = received.envelope.unwrap();
         (envelope.id, envelope.decode(&received.body).unwrap())
+    }
+}
+
+fn settings(keys: &Path) -> ApiSettings {
+    ApiSettings {
+        token: TOKEN.into(),
+        key_dir: Some(keys.join("keys")),
+        assignment_of: Arc::new(|token| token.strip_prefix("hand-out ")?.parse().ok()),
     }
 }
 
@@ -141,7 +159,8 @@ async fn a_submission_becomes_a_command() {
     assert_eq!(id.get_version_num(), 7);
     let flake = FlakeSource::Reference { url: "github:example/project".into() };
     let patterns = vec!["packages.*.*".into(), "!packages.x86_64-linux.big".into()];
-    assert_eq!(command, Command::Submit { evaluation, flake, patterns });
+    let fetch = Box::<FetchOptions>::default();
+    assert_eq!(command, Command::Submit { evaluation, flake, patterns, fetch });
 
     let path = "/nix/store/b9d5lnjsb9d5lnjsb9d5lnjsb9d5lnjs-source";
     let nar_hash = "sha256-AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
@@ -279,6 +298,100 @@ async fn cancels_become_commands_while_there_is_something_to_cancel() {
     assert_eq!(status, StatusCode::CONFLICT, "every build is over");
 }
 
+const KEY: &str = "-----BEGIN OPENSSH PRIVATE KEY-----\nsecret\n";
+
+fn key_request(evaluation: EvaluationId, token: &str) -> Request<Body> {
+    let path = format!("/evaluations/{evaluation}/ssh-key");
+    let mut request = request(Method::GET, &path, None);
+    request.headers_mut().insert(header::AUTHORIZATION, token.parse().unwrap());
+    request
+}
+
+async fn until_gone(file: &Path) {
+    let gone = async {
+        while file.exists() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(common::LIMIT, gone).await.expect("the key is deleted");
+}
+
+impl Fixture {
+    /// Steps the world until something holds, and appends what came of it.
+    async fn until(&mut self, holds: impl Fn(&World) -> bool) {
+        let before = self.appended;
+        while !holds(&self.world) {
+            self.world.step();
+        }
+        self.appended = self.world.entries.len();
+        let last = append(&self.log, &self.world.entries[before..], 3).await;
+        self.running.reach(last).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_goes_to_the_hand_out_of_its_evaluation_and_then_away() {
+    let mut world = World::new(11);
+    world.join(0, true);
+    let over = world.submit();
+    world.command(Command::CancelEvaluation { evaluation: over });
+    assert!(world.state.evaluation(over).unwrap().state.is_terminal());
+    let mut fixture = Fixture::new("keys", world).await;
+    let body = json!({"flake": {"type": "reference", "url": "git+ssh://git@host/x"},
+        "patterns": ["packages.*.*"], "ssh_key": KEY});
+    let submit = request(Method::POST, "/evaluations", Some(body.clone()));
+    let (status, answer) = fixture.send(submit).await;
+    assert_eq!(status, StatusCode::ACCEPTED);
+    let Submitted { evaluation: id } = serde_json::from_slice(&answer).unwrap();
+    let (_, command) = fixture.command(1).await;
+    let Command::Submit { fetch, .. } = &command else { panic!("{command:?}") };
+    assert!(fetch.has_ssh_key && !format!("{command:?}").contains("secret"));
+    let file = fixture.keys.path().join("keys").join(id.to_string());
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), KEY);
+
+    fixture.world.command(command);
+    let assignment = |world: &World| world.state.evaluation(id).unwrap().assignment;
+    fixture.until(|world| assignment(world).is_some()).await;
+    let token = format!("Bearer hand-out {}", assignment(&fixture.world).unwrap());
+    let (status, text) = fixture.send(key_request(id, &token)).await;
+    assert_eq!((status, text.as_slice()), (StatusCode::OK, KEY.as_bytes()));
+    for (token, expected) in [
+        ("Bearer hand-out a999", StatusCode::FORBIDDEN),
+        ("Bearer correct horse", StatusCode::UNAUTHORIZED),
+        ("hand-out a1", StatusCode::UNAUTHORIZED),
+    ] {
+        let (status, _) = fixture.refused(key_request(id, token)).await;
+        assert_eq!(status, expected, "{token}");
+    }
+
+    let left = file.with_file_name(over.to_string());
+    std::fs::write(&left, KEY).unwrap();
+    let sweep = || {
+        let stop = CancellationToken::new();
+        (tokio::spawn(sweep_keys(fixture.state.clone(), stop.clone())), stop)
+    };
+    let (first, stop) = sweep();
+    until_gone(&left).await;
+    stop.cancel();
+    first.await.unwrap();
+    assert!(file.exists(), "it is kept until the evaluation is over");
+    let (second, stop) = sweep();
+    fixture.world.command(Command::CancelEvaluation { evaluation: id });
+    fixture.until(|world| world.state.evaluation(id).unwrap().state.is_terminal()).await;
+    until_gone(&file).await;
+    stop.cancel();
+    second.await.unwrap();
+    std::fs::write(&file, KEY).unwrap();
+    let (status, _) = fixture.refused(key_request(id, &token)).await;
+    assert_eq!(status, StatusCode::FORBIDDEN, "the hand-out is to stop");
+
+    let mut wrong = body;
+    wrong["ssh_key"] = json!("ssh-ed25519 AAAA x");
+    let (status, error) = fixture.refused(request(Method::POST, "/evaluations", Some(wrong))).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{error:?}");
+    assert!(!error.error.contains("AAAA"), "{error:?}");
+}
+
 /// The summaries of a stream, to its end.
 async fn summaries(body: Body) -> Vec<EvaluationSummary> {
     let bytes = tokio::time::timeout(common::LIMIT, body.collect()).await;
@@ -331,7 +444,8 @@ async fn a_fresh_evaluation_is_waited_for() {
     tokio::task::yield_now().await;
     let before = fixture.world.entries.len();
     let flake = FlakeSource::Reference { url: "github:example/fresh".into() };
-    fixture.world.command(Command::Submit { evaluation: id, flake, patterns: vec!["*".into()] });
+    let (patterns, fetch) = (vec!["*".into()], Box::<FetchOptions>::default());
+    fixture.world.command(Command::Submit { evaluation: id, flake, patterns, fetch });
     append(&fixture.log, &fixture.world.entries[before..], 1).await;
     assert_eq!(asking.await.unwrap().unwrap().status(), StatusCode::OK);
 }

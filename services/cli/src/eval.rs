@@ -1,208 +1,152 @@
 //! `gradient eval`: a local evaluation with the fleet's own pool of evaluators, without a server. One
 //! JSON line per attribute, as it is found.
 
-use std::path::{Path, PathBuf};
+mod aggregates;
+mod args;
+mod cache_status;
+mod daemons;
+mod glob;
+mod line;
+mod lock;
+mod output;
+mod progress;
+mod report;
+mod request;
+mod roots;
+mod store;
+
+use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context as _;
-use clap::Args;
-use gradient_domain::pattern::PatternSet;
-use gradient_domain::{AttrPath, Derivation, StorePath};
-use gradient_pool::{DiscoverError, Evaluation, Found, Pool, PoolSettings};
-use serde::Serialize;
+use gradient_pool::{DiscoverError, DiscoverySummary, Evaluation, Pool, PoolSettings, Source};
 use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
+
+pub(crate) use args::EvalArgs;
+use cache_status::Graph;
+use daemons::Daemons;
+use line::Wanted;
+use output::Reader;
+use progress::Progress;
+use report::{Report, Reported};
+use request::{Request, Tree};
+use roots::Roots;
+use store::Store;
 
 use crate::exit::{Code, Failure};
-use crate::say;
 use crate::up::programs;
 
-/// Where the machine's own Nix daemon listens.
-const DAEMON_SOCKET: &str = "/nix/var/nix/daemon-socket/socket";
 /// Most results that wait to be printed.
 const FOUND_WAITING_MAX: usize = 1_024;
 
-/// Evaluate a flake here, without a server, and print its jobs as JSON lines
-#[derive(Debug, Args)]
-pub(crate) struct EvalArgs {
-    /// Patterns of attributes, such as packages.x86_64-linux.*
-    #[arg(required = true, value_name = "PATTERN")]
-    patterns: Vec<String>,
-    /// The flake: a folder, path:DIR or any flake reference
-    #[arg(long, default_value = ".", value_name = "REF")]
-    flake: String,
-    /// Evaluator processes; one per processor up to 16 if absent
-    #[arg(long, value_name = "N")]
-    workers: Option<usize>,
-    /// Recycle an evaluator above this many MiB after a call
-    #[arg(long, default_value_t = 2_048, value_name = "MIB")]
-    max_memory_size: u64,
-    /// Store to instantiate into; the machine's daemon, or a store below the data directory
-    #[arg(long, value_name = "URI")]
-    store: Option<String>,
-}
-
-/// One line of the output; names and meanings as in nix-eval-jobs.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Line<'a> {
-    attr: String,
-    attr_path: &'a AttrPath,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    system: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    drv_path: Option<&'a StorePath>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    outputs: Option<std::collections::BTreeMap<String, Option<StorePath>>>,
-}
-
-struct Store {
-    uri: String,
-    /// Where its `/nix/store` really is.
-    dir: PathBuf,
-}
-
 pub(crate) async fn run(data_dir: &Path, args: EvalArgs) -> Result<(), Failure> {
-    let patterns = PatternSet::from_texts(&args.patterns).map_err(Failure::usage)?;
+    let request = Request::new(&args)?;
     let worker = programs::worker().ok_or_else(|| {
         Failure::unavailable(anyhow::anyhow!("gradient-worker is not beside this program"))
             .hint("build it with `make build`")
     })?;
-    let store = open_store(data_dir, args.store.as_deref())?;
-    let locked_url = lock(&args.flake, &store)?;
+    let stop = gradient_runtime::shutdown::on_signal()
+        .map_err(|error| Failure::unavailable(anyhow::Error::from(error)))?;
+    let (store, _vanishes) = match args.no_instantiate {
+        true => Store::throw_away().map(|(store, folder)| (store, Some(folder)))?,
+        false => (Store::open(data_dir, args.store.as_deref())?, None),
+    };
+    let done = tokio::select! {
+        done = evaluate(data_dir, &args, &request, worker, Arc::new(store)) => done,
+        () = stop.cancelled() => Ok(()),
+    };
+    match stop.is_cancelled() {
+        // Whatever failed failed because of the signal, which programs that we started got, too.
+        true => Err(Failure::new(Code::Interrupted, anyhow::anyhow!("stopped"))),
+        false => done,
+    }
+}
+
+/// Everything from the lock to the last line. Dropped, it takes the evaluators with it.
+async fn evaluate(
+    data_dir: &Path,
+    args: &EvalArgs,
+    request: &Request,
+    worker: std::path::PathBuf,
+    store: Arc<Store>,
+) -> Result<(), Failure> {
+    let locked = match &request.tree {
+        Tree::Flake(flake) => {
+            let (overrides, policy) = (request.overrides.clone(), request.lock_policy);
+            Some(lock::lock(data_dir, flake, overrides, policy, &store).await?)
+        }
+        Tree::Text(_) => None,
+    };
+    let source = Source {
+        expression: request.expression(locked.as_ref())?,
+        fragment: request.fragment.clone(),
+        select: args.select.clone(),
+        extras: request.extras.clone(),
+        cache: None,
+    };
+    let (patterns, recursion) = (request.patterns.clone(), request.recursion);
+    let locks = locked.as_ref().map(|flake| flake.locks.clone()).unwrap_or_default();
+    let evaluation = Evaluation { source, patterns, recursion, locks };
+    let pool = Pool::new(settings(data_dir, args, request, worker, &store)?)
+        .context("the evaluators cannot be started")?;
+    let report = Report {
+        daemons: Arc::new(Daemons::new(store.clone(), request.options.clone())),
+        store,
+        locked,
+        wanted: Wanted {
+            input_drvs: args.show_input_drvs,
+            constituents: args.constituents,
+            features: !args.no_instantiate,
+        },
+        graph: args.check_cache_status.then(Graph::default),
+        roots: args.gc_roots_dir.as_deref().map(Roots::open).transpose()?,
+    };
+    let (sink, found) = mpsc::channel(FOUND_WAITING_MAX);
+    let reporting = AbortOnDropHandle::new(tokio::spawn(report.run(found, Progress::new())));
+    let discovered = pool.discover(&evaluation, sink).await;
+    let reported = reporting.await.context("the results cannot be printed")??;
+    pool.shutdown().await;
+    end(discovered, reported)
+}
+
+fn settings(
+    data_dir: &Path,
+    args: &EvalArgs,
+    request: &Request,
+    worker: std::path::PathBuf,
+    store: &Store,
+) -> Result<PoolSettings, Failure> {
     let home = data_dir.join("eval-cache");
     std::fs::create_dir_all(&home).with_context(|| format!("cannot create {}", home.display()))?;
     let mut settings = PoolSettings::new(worker, store.uri.clone(), home);
     settings.eval_cache = Some(crate::eval_cache::folder(data_dir));
     settings.children = args.workers.unwrap_or(settings.children).max(1);
     settings.max_rss_bytes = args.max_memory_size << 20;
-    let pool = Pool::new(settings).context("the evaluators cannot be started")?;
-    let evaluation = Evaluation::of_flake(&locked_url, patterns);
-    let (sink, mut found) = mpsc::channel(FOUND_WAITING_MAX);
-    let print = async {
-        let mut failed = false;
-        while let Some(found) = found.recv().await {
-            failed |= print(&store, &found)?;
-        }
-        Ok::<bool, Failure>(failed)
-    };
-    let (discovered, printed) = tokio::join!(pool.discover(&evaluation, sink), print);
-    pool.shutdown().await;
-    let failed = printed?;
+    settings.pure = request.pure;
+    settings.show_trace = args.show_trace;
+    settings.options = request.options.clone();
+    Ok(settings)
+}
+
+/// The end that the command comes to.
+fn end(
+    discovered: Result<DiscoverySummary, DiscoverError>,
+    reported: Reported,
+) -> Result<(), Failure> {
+    if reported.reader == Reader::Gone {
+        return Ok(());
+    }
     match discovered {
-        Ok(_) if failed => {
+        Ok(_) if reported.failed > 0 => {
             Err(Failure::new(Code::Failed, anyhow::anyhow!("some attributes failed to evaluate")))
         }
         Ok(_) => Ok(()),
-        Err(error @ DiscoverError::Flake { .. }) => Err(Failure::new(Code::Failed, error)),
+        Err(DiscoverError::Flake { message }) => {
+            // A text with its trace begins as the line that it becomes.
+            let message = message.strip_prefix("error:").map_or(&*message, str::trim_start);
+            Err(Failure::new(Code::Failed, anyhow::anyhow!("{message}")))
+        }
         Err(error) => Err(Failure::unavailable(error)),
     }
-}
-
-/// Prints one result; true for an error.
-fn print(store: &Store, found: &Found) -> Result<bool, Failure> {
-    let nowhere = AttrPath::default();
-    let line = match found {
-        Found::Warning { path, text } => {
-            match path {
-                Some(path) => eprintln!("warning: {path}: {text}"),
-                None => eprintln!("warning: {text}"),
-            }
-            return Ok(false);
-        }
-        Found::Error { path, message } => {
-            let path = path.as_ref().unwrap_or(&nowhere);
-            Line {
-                attr: path.to_string(),
-                attr_path: path,
-                error: Some(message),
-                name: None,
-                system: None,
-                drv_path: None,
-                outputs: None,
-            }
-        }
-        Found::Attribute { path, drv_path, .. } => {
-            let derivation = read(store, drv_path)?;
-            let outputs = derivation.outputs.iter();
-            Line {
-                attr: path.to_string(),
-                attr_path: path,
-                error: None,
-                name: Some(drv_path.name().trim_end_matches(".drv").to_owned()),
-                system: Some(derivation.system.0.clone()),
-                drv_path: Some(drv_path),
-                outputs: Some(
-                    outputs.map(|(name, output)| (name.clone(), output.path.clone())).collect(),
-                ),
-            }
-        }
-    };
-    say::json(&line)?;
-    Ok(line.error.is_some())
-}
-
-fn read(store: &Store, drv_path: &StorePath) -> Result<Derivation, Failure> {
-    let file = store.dir.join(drv_path.base_name());
-    let text = std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
-    let derivation = Derivation::parse(&text);
-    Ok(derivation.with_context(|| format!("cannot parse {drv_path}"))?)
-}
-
-fn open_store(data_dir: &Path, given: Option<&str>) -> Result<Store, Failure> {
-    if given.is_none() && Path::new(DAEMON_SOCKET).exists() {
-        return Ok(Store { uri: "daemon".into(), dir: "/nix/store".into() });
-    }
-    let uri = match given {
-        Some(uri) => uri.to_owned(),
-        None => {
-            let root = std::path::absolute(data_dir.join("eval-store"))
-                .context("the data directory has no absolute path")?;
-            std::fs::create_dir_all(&root)
-                .with_context(|| format!("cannot create {}", root.display()))?;
-            format!("local?root={}", root.display())
-        }
-    };
-    let root = uri.split_once("root=").map(|(_, rest)| rest.split('&').next().unwrap_or(rest));
-    let dir = root.map_or_else(|| "/nix/store".into(), |root| Path::new(root).join("nix/store"));
-    Ok(Store { uri, dir })
-}
-
-/// The locked reference of a flake, by the `nix` of the set-up.
-fn lock(flake: &str, store: &Store) -> Result<String, Failure> {
-    let nix = programs::find_nix().ok_or_else(|| {
-        Failure::unavailable(anyhow::anyhow!("nix is missing"))
-            .hint("run `make setup`, which installs it")
-    })?;
-    let flake = match flake.strip_prefix("path:") {
-        Some(folder) => format!("path:{}", absolute(folder)?),
-        None if flake.starts_with('.') => absolute(flake)?,
-        None => flake.to_owned(),
-    };
-    let output = std::process::Command::new(nix)
-        .args(["--extra-experimental-features", "nix-command flakes", "--store", &store.uri])
-        .args(["--option", "flake-registry", "", "--option", "warn-dirty", "false"])
-        .args(["flake", "metadata", "--json", "--no-write-lock-file", "--", &flake])
-        .env("NO_COLOR", "1")
-        .output()
-        .context("nix cannot be started")?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        return Err(Failure::new(
-            Code::Failed,
-            anyhow::anyhow!("locking flake reference '{flake}' failed: {said}"),
-        ));
-    }
-    let metadata: serde_json::Value =
-        serde_json::from_slice(&output.stdout).context("Nix's answer is not understood")?;
-    let url = metadata["url"].as_str().context("Nix's answer names no locked reference")?;
-    Ok(url.to_owned())
-}
-
-fn absolute(folder: &str) -> Result<String, Failure> {
-    let path = std::fs::canonicalize(folder)
-        .map_err(|error| Failure::usage(format!("there is no flake at '{folder}': {error}")))?;
-    Ok(path.to_string_lossy().into_owned())
 }

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use gradient_fetch::{FetchError, Retry};
+
 /// An ending that is not success.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -50,6 +52,18 @@ impl Failure {
             eprintln!("hint: {hint}");
         }
         ExitCode::from(self.code as u8)
+    }
+}
+
+/// How a command ends that could not fetch a flake.
+impl From<FetchError> for Failure {
+    fn from(error: FetchError) -> Self {
+        let code = match (&error, error.retry()) {
+            (FetchError::Refused { .. }, _) => Code::Usage,
+            (_, Retry::Backoff) => Code::Unavailable,
+            (_, Retry::Never) => Code::Failed,
+        };
+        Self::new(code, error)
     }
 }
 

@@ -11,6 +11,7 @@ mod events;
 mod exit;
 mod explain;
 mod logs;
+mod overrides;
 mod projections;
 mod say;
 mod show;

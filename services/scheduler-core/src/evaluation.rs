@@ -1,5 +1,6 @@
 //! Evaluations: one run of patterns over a flake, and the builds it wants.
 
+use gradient_domain::flake::FetchOptions;
 use gradient_domain::{AssignmentId, BuildId, EvaluationId, Timestamp};
 use gradient_events::FlakeSource;
 use gradient_events::event::{EvaluationState, WaitingReason};
@@ -17,6 +18,8 @@ pub struct Evaluation {
     pub flake: FlakeSource,
     /// Include and exclude patterns.
     pub patterns: Vec<String>,
+    /// How the flake is fetched and locked.
+    pub fetch: Box<FetchOptions>,
     /// When it was asked for.
     pub requested_at: Timestamp,
     /// How far it is.

@@ -242,6 +242,7 @@ fn job(state: &State, job: JobId) -> Job {
                 evaluation: id,
                 flake: evaluation.flake.clone(),
                 patterns: evaluation.patterns.clone(),
+                fetch: evaluation.fetch.clone(),
             })
         }
         JobId::Build(build) => {

@@ -80,6 +80,14 @@ pub(crate) struct ServerArgs {
         value_name = "BYTES"
     )]
     pub(crate) eval_cache_max_total_bytes: u64,
+    /// Folder where keys for SSH are kept while their evaluations run, readable for this user alone
+    #[arg(
+        long,
+        env = "GRADIENT_KEY_DIR",
+        default_value = "/var/lib/gradient/keys",
+        value_name = "DIR"
+    )]
+    pub(crate) key_dir: PathBuf,
     /// File with the secret that signs upload tokens, at least 16 bytes
     #[arg(long, env = "GRADIENT_UPLOAD_SECRET_FILE", value_name = "FILE")]
     pub(crate) upload_secret_file: Option<PathBuf>,

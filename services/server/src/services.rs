@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Context as _;
 use axum::Router;
 use gradient_api::{ApiSettings, ApiState};
-use gradient_cache::token::{Scope, UploadToken, mint};
+use gradient_cache::token::{Scope, UploadToken, mint, verify};
 use gradient_cache::{CacheSettings, CacheState};
 use gradient_events::Settings;
 use gradient_log::jetstream::{Broker, ConnectError, ConnectSettings, StreamLimits};
@@ -60,7 +60,13 @@ pub(crate) async fn run(args: ServerArgs) -> anyhow::Result<()> {
         None
     };
     if args.runs(Service::Api) {
-        router = router.merge(gradient_api::router(api_state(&args, &broker, position, &stop)?));
+        let state = api_state(&args, &broker, position, &stop)?;
+        router = router.merge(gradient_api::router(state.clone()));
+        let stop = stop.clone();
+        tasks.spawn(async move {
+            gradient_api::sweep_keys(state, stop).await;
+            Ok(())
+        });
     }
     if args.runs(Service::Scheduler) {
         let settings = scheduler_settings(&args)?;
@@ -172,7 +178,17 @@ fn api_state(
     let token = secret::read(args.api_token_file.as_deref(), "the users' token")?;
     anyhow::ensure!(!token.is_empty(), "the users' token is empty");
     let database = Database::new(&args.database_url).context("--database-url cannot be used")?;
-    let settings = ApiSettings { token };
+    // Without the secret no worker can be told from others, so no keys are kept.
+    let secret =
+        secret::read_optional(args.upload_secret_file.as_deref(), "the secret for upload tokens")?;
+    let settings = ApiSettings {
+        token,
+        key_dir: secret.as_ref().map(|_| args.key_dir.clone()),
+        assignment_of: Arc::new(move |text| {
+            let token = verify(secret.as_ref()?.as_bytes(), now_ms(), text).ok()?;
+            token.assignment.parse().ok()
+        }),
+    };
     Ok(match positions {
         Some(Positions { position, head }) => {
             ApiState::new(settings, database, broker.inbox(), position).with_head(head)

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use gradient_daemon::nar::SingleFile;
 use gradient_daemon::{NarInfo, PublicKey};
-use gradient_domain::StorePath;
+use gradient_domain::{EvaluationId, SshKey, StorePath};
 use reqwest::{Client, ClientBuilder, RequestBuilder, Response, StatusCode};
 use serde::Deserialize;
 use tokio::io::AsyncReadExt as _;
@@ -224,6 +224,23 @@ impl CacheClient {
             SingleFile::from_nar(&nar, limit).map_err(|fault| corrupt(fault.to_string()))
         })
         .await
+    }
+
+    /// The key for SSH that the server keeps for an evaluation, for the hand-out of this token.
+    ///
+    /// # Errors
+    /// If the server cannot be reached after 4 attempts, refuses, or has no key.
+    pub async fn ssh_key(
+        &self,
+        evaluation: EvaluationId,
+        token: &str,
+    ) -> Result<SshKey, CacheError> {
+        let url = self.url(&format!("api/v1/evaluations/{evaluation}/ssh-key"));
+        let text = retry(|| async {
+            body_text(&url, send(&url, self.http().get(&url).bearer_auth(token)).await?).await
+        });
+        SshKey::new(text.await?)
+            .map_err(|error| CacheError::Malformed { what: url, reason: error.to_string() })
     }
 
     /// Adds a piece to a log at `offset`; the length of the log then. Asked twice for the same

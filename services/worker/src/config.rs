@@ -121,6 +121,16 @@ pub struct WorkerArgs {
     )]
     pub eval_cache_share: bool,
 
+    /// Longest time of one call of an evaluator, in seconds; then the attribute at work fails
+    #[arg(
+        long,
+        env = "GRADIENT_WORKER_EVAL_CALL_TIMEOUT_SECS",
+        value_name = "SECS",
+        default_value_t = 1_800,
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
+    pub eval_call_timeout_secs: u64,
+
     /// Build slots
     #[arg(
         long,

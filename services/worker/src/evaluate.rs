@@ -10,6 +10,7 @@ use gradient_daemon::Pool as Store;
 use gradient_domain::pattern::PatternSet;
 use gradient_events::worker::JobUpdate;
 use gradient_events::{EvaluateJob, FailureKind};
+use gradient_fetch::{Fetcher, LockedFlake};
 use gradient_log::jetstream::Queries;
 use gradient_pool::{DiscoverError, Evaluation, Found, Pool};
 use tokio::sync::mpsc;
@@ -30,12 +31,8 @@ pub struct Evaluator {
     pub store: Store,
     /// Where `/nix/store` of the local store really is, for reading `.drv` files.
     pub store_dir: PathBuf,
-    /// How Nix names the local store.
-    pub store_uri: String,
-    /// The nix binary.
-    pub nix: PathBuf,
-    /// Folder for fetcher caches.
-    pub cache_home: PathBuf,
+    /// Fetches flakes into the local store.
+    pub fetcher: Fetcher,
     /// The cache service.
     pub cache: CacheClient,
     /// Whether evaluation caches are fetched from there and given to it.
@@ -52,25 +49,35 @@ impl Evaluator {
             Err(error) => return JobEnd::failed(FailureKind::Permanent, error.to_string()),
         };
         running.update(JobUpdate::Fetching).await;
-        let fetched = match self.fetch(&job.flake).await {
+        let fetched = match self.fetch(running, job).await {
             Ok(fetched) => fetched,
             Err(end) => return end,
         };
-        let locked_url = fetched.locked_url.clone();
-        let flake_source = fetched.source;
+        let locked_url = fetched.reference.clone();
+        let flake_source = fetched.tree.path.clone();
         running.update(JobUpdate::FetchResult { flake_source, locked_url }).await;
         running.update(JobUpdate::EvaluatingFlake).await;
-        self.discover(running, &fetched.locked_url, patterns).await
+        self.discover(running, &fetched, patterns).await
     }
 
-    async fn discover(&self, running: &Running, locked_url: &str, patterns: PatternSet) -> JobEnd {
-        let evaluation = Evaluation::of_flake(locked_url, patterns);
+    async fn discover(
+        &self,
+        running: &Running,
+        flake: &LockedFlake,
+        patterns: PatternSet,
+    ) -> JobEnd {
+        let evaluation =
+            Evaluation { locks: flake.locks.clone(), ..Evaluation::of_flake(&flake.url, patterns) };
         let shared = self.prepare(running, &evaluation).await;
         let (sink, found) = mpsc::channel::<Found>(FOUND_WAITING_MAX);
-        let mut recorder = Recorder::new(self, running);
+        let mut recorder = Recorder::new(self, running, flake);
         // The receiver is the block's own: with its end the discovery is cancelled.
         let record = async {
             let mut found = found;
+            for warning in &flake.warnings {
+                recorder.warn(None, warning.clone()).await?;
+            }
+            recorder.flush().await?;
             while let Some(first) = found.recv().await {
                 recorder.take(first).await?;
                 while let Ok(next) = found.try_recv() {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Parser;
 use gradient_daemon::{ClientOptions, Pool as Store, PublicKey};
+use gradient_fetch::Fetcher;
 use gradient_log::jetstream::{Broker, ConnectError, ConnectSettings};
 use gradient_pool::settings::EVAL_CACHE_FOLDER;
 use gradient_pool::{Pool, PoolSettings};
@@ -207,14 +208,18 @@ fn evaluator(
     }
     settings.eval_cache = Some(cache_home.join(EVAL_CACHE_FOLDER));
     settings.max_rss_bytes = args.eval_max_rss;
+    settings.call_limit = Duration::from_secs(args.eval_call_timeout_secs);
     settings.min_free_ram_bytes = args.system_min_free_ram_mb << 20;
     Ok(Evaluator {
         pool: Pool::new(settings).context("the pool of evaluators cannot be started")?,
         store: store.pool.clone(),
         store_dir: store.dir.clone(),
-        store_uri: store.uri.clone(),
-        nix: args.nix_bin.clone(),
-        cache_home,
+        fetcher: Fetcher::new(
+            args.nix_bin.clone(),
+            store.uri.clone(),
+            store.dir.clone(),
+            cache_home,
+        ),
         cache: cache.clone(),
         is_sharing: args.eval_cache_share,
         queries: broker.queries(),

@@ -7,6 +7,6 @@ mod pack;
 mod parse;
 mod unpack;
 
-pub use pack::{Digest, pack, pack_async};
+pub use pack::{Digest, pack, pack_async, pack_text};
 pub use parse::{DEPTH_MAX, Fault, Ignore, Parser, Sink};
 pub use unpack::{Limits, SingleFile, Unpacker, unpack};

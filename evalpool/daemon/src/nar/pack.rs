@@ -47,6 +47,15 @@ pub async fn pack_async(
     task.await.map_err(io::Error::other)?
 }
 
+/// The NAR of one plain file.
+///
+/// # Errors
+/// If the writer fails.
+pub fn pack_text(text: &[u8], to: &mut impl Write) -> io::Result<()> {
+    string(to, b"nix-archive-1")?;
+    strings(to, &[b"(", b"type", b"regular", b"contents", text, b")"])
+}
+
 fn string(to: &mut impl Write, text: &[u8]) -> io::Result<()> {
     let length = text.len() as u64;
     to.write_all(&length.to_le_bytes())?;

@@ -18,6 +18,8 @@ pub(crate) enum Value {
     BrokenDerivation,
     Plain,
     Throws,
+    /// A function without arguments, and its result.
+    Function(Box<Value>),
 }
 
 pub(crate) struct Tree<'a> {
@@ -44,6 +46,7 @@ impl<'a> AttrTree for Tree<'a> {
             Value::Set(_) => Ok(NodeKind::Set),
             Value::Opaque(_) => Ok(NodeKind::Opaque),
             Value::Derivation(_) | Value::BrokenDerivation => Ok(NodeKind::Derivation),
+            Value::Function(_) => Ok(NodeKind::Value(ValueKind::Function)),
             Value::Plain => Ok(NodeKind::Value(ValueKind::String)),
             Value::Throws => Err(TreeError::repeatable("boom")),
         }
@@ -82,8 +85,21 @@ impl<'a> AttrTree for Tree<'a> {
         }
     }
 
+    fn called(&mut self, node: &'a Value) -> Result<&'a Value, TreeError> {
+        match node {
+            Value::Function(result) => match &**result {
+                Value::Throws => Err(TreeError::repeatable("boom")),
+                result => Ok(result),
+            },
+            other => Ok(other),
+        }
+    }
+
     fn recurses(&mut self, node: &&'a Value) -> Result<bool, TreeError> {
-        Ok(children(node).is_some_and(|set| set.contains_key("recurseForDerivations")))
+        match children(node).and_then(|set| set.get("recurseForDerivations")) {
+            Some(Value::Throws) => Err(TreeError::repeatable("boom")),
+            mark => Ok(mark.is_some()),
+        }
     }
 
     fn job(&mut self, node: &&'a Value) -> Result<Job, TreeError> {
@@ -101,7 +117,7 @@ impl<'a> AttrTree for Tree<'a> {
 fn children(value: &Value) -> Option<&BTreeMap<String, Value>> {
     match value {
         Value::Set(set) | Value::Opaque(set) | Value::Derivation(set) => Some(set),
-        Value::BrokenDerivation | Value::Plain | Value::Throws => None,
+        Value::BrokenDerivation | Value::Plain | Value::Throws | Value::Function(_) => None,
     }
 }
 
@@ -123,6 +139,7 @@ fn any_value() -> impl Strategy<Value = Value> {
         prop_oneof![
             8 => set.clone().prop_map(Value::Set),
             1 => set.clone().prop_map(Value::Opaque),
+            1 => set.clone().prop_map(|set| Value::Function(Value::Set(set).into())),
             1 => set.prop_map(Value::Derivation),
         ]
     })

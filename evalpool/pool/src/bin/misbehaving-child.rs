@@ -1,6 +1,6 @@
 //! A subprocess for tests that speaks the frames without any Nix and misbehaves as the name of its
 //! program says: `crash`, `crash-once`, `hang`, `grow`, `torn`, `junk`, `wrong-version`, `silent`,
-//! `chatty`, `huge`, `no-nix`, `dies-idle`, `stops`. Its flake holds `packages.x86_64-linux.{p00..p15}`;
+//! `chatty`, `huge`, `no-nix`, `dies-idle`, `stops`, `imports`. Its flake holds `packages.x86_64-linux.{p00..p15}`;
 //! a name that misbehaves is `p09`.
 
 use std::fs::File;
@@ -11,7 +11,8 @@ use gradient_domain::StorePath;
 use gradient_domain::pattern::Segment;
 use gradient_ipc::codec::{EVAL_IPC_VERSION, FrameError, Message, read_payload, write_message};
 use gradient_ipc::message::{
-    Failure, FingerprintOk, Item, List, ListOk, PlanOk, Request, Response, STDERR_MARK, Started,
+    Failure, FingerprintOk, Item, List, ListOk, NeedsBuild, PlanOk, Request, Response, STDERR_MARK,
+    Started,
 };
 use gradient_ipc::shard::{Recursion, Shard};
 use gradient_ipc::tree::Job;
@@ -70,6 +71,10 @@ fn list_ok(list: &List, mode: &str, program: &Path) -> Result<Response, FrameErr
     if names.iter().any(|name| name == POISON) {
         misbehave(mode, program)?;
     }
+    let mut refused = None;
+    if mode == "imports" && names.iter().any(|name| name == POISON) {
+        refused = import()?;
+    }
     let drv = |name: &str| StorePath::from_base_name(&format!("{}-{name}.drv", "0".repeat(32)));
     let item = |name: &String| Item {
         attr: list.shard.prefix().child(name),
@@ -77,8 +82,23 @@ fn list_ok(list: &List, mode: &str, program: &Path) -> Result<Response, FrameErr
             .map(|drv_path| Job { drv_path, extra: None })
             .map_err(|error| error.to_string()),
     };
-    let items = names.iter().map(item).collect();
+    let mut items: Vec<Item> = names.iter().map(item).collect();
+    if let Some(refused) = refused {
+        items.retain(|item| item.attr.0.last().is_none_or(|name| name != POISON));
+        let attr = list.shard.prefix().child(POISON);
+        items.push(Item { attr, result: Err(refused) });
+    }
     Ok(Response::ListOk(ListOk { items, ..ListOk::default() }))
+}
+
+/// Asks for a build and waits for the answer, as an import does; gives its error.
+fn import() -> Result<Option<String>, FrameError> {
+    let derived_paths = vec![format!("/nix/store/{}-x.drv^out", "0".repeat(32))];
+    write_message(&mut stdout(), &Response::NeedsBuild(NeedsBuild { derived_paths }))?;
+    match read_payload(&mut stdin())?.as_deref().map(Request::from_payload).transpose()? {
+        Some(Request::BuildDone(done)) => Ok(done.error),
+        _ => std::process::exit(4),
+    }
 }
 
 fn misbehave(mode: &str, program: &Path) -> Result<(), FrameError> {

@@ -83,7 +83,8 @@ impl EvaluationCache {
             Replay::Complete(answer) => answer,
             Replay::Incomplete => return Ok(Vec::new()),
         };
-        let mut missing: Vec<StorePath> = answer.jobs.into_iter().map(|(_, path)| path).collect();
+        let mut missing: Vec<StorePath> =
+            answer.jobs.into_iter().map(|(_, job)| job.drv_path).collect();
         missing.sort();
         missing.dedup();
         missing.retain(|path| !exists(path));

@@ -1,5 +1,6 @@
 //! The parts that samples are made of. Frozen like the samples.
 
+use gradient_domain::flake::{Commit, FetchOptions, LockPolicy, Override};
 use gradient_domain::{
     AssignmentId, AttrPath, BuildId, EvaluationId, JobId, Requirement, SessionId, StorePath,
     WorkerId,
@@ -50,5 +51,16 @@ pub(super) fn store_source() -> FlakeSource {
         nar_hash: "sha256-AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=".into(),
         subdir: "nix".into(),
         label: "path:./examples/first-light".into(),
+        commit: Some(Box::new(Commit {
+            rev: "58ea48b59af2a7d0940305131b1228305c11ba86".into(),
+            rev_count: Some(12),
+            last_modified: Some(1_790_000_000),
+        })),
     }
+}
+
+pub(super) fn fetch_options() -> Box<FetchOptions> {
+    let overrides =
+        vec![Override { input: "nixpkgs/lib".into(), reference: "github:example/lib/main".into() }];
+    Box::new(FetchOptions { overrides, lock_policy: LockPolicy::Strict, has_ssh_key: true })
 }

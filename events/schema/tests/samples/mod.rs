@@ -113,6 +113,7 @@ pub(crate) fn commands() -> Vec<Sample<Command>> {
             evaluation: evaluation(),
             flake: store_source(),
             patterns: vec!["packages.*.*".into(), "!packages.*.big".into()],
+            fetch: fixture::fetch_options(),
         },
         Command::CancelEvaluation { evaluation: evaluation() },
         Command::CancelBuild { build: fixture::BUILD },
@@ -122,6 +123,7 @@ pub(crate) fn commands() -> Vec<Sample<Command>> {
                 url: "github:example/project/main".into(),
             },
             patterns: vec!["checks.x86_64-linux.*".into()],
+            fetch: Default::default(),
         },
     ];
     assert_complete(ALL, &values, name_of);

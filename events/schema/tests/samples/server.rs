@@ -41,6 +41,7 @@ pub(super) fn all() -> Vec<Sample<ServerMessage>> {
             evaluation: evaluation(),
             flake: store_source(),
             patterns: vec!["packages.*.*".into()],
+            fetch: super::fixture::fetch_options(),
         }),
     ];
     assert_complete(JOBS, &jobs, job_of);

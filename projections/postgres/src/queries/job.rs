@@ -1,6 +1,6 @@
 //! The queue and the hand-outs.
 
-use gradient_domain::{AssignmentId, JobId, Requirement, System};
+use gradient_domain::{AssignmentId, EvaluationId, JobId, Requirement, System};
 use gradient_events::score::MilliPoints;
 use gradient_projections::view::{DispatchedJob, Page, PendingJob};
 use tokio_postgres::Row;
@@ -85,6 +85,23 @@ pub async fn dispatched_jobs(
         Ok((job.assignment.to_string(), job))
     })?;
     Ok(paging.page(items))
+}
+
+/// Whether this hand-out runs the evaluation and is not asked to stop.
+///
+/// # Errors
+/// If the database fails.
+pub async fn is_running(
+    database: &Database,
+    evaluation: EvaluationId,
+    assignment: AssignmentId,
+) -> Result<bool, QueryError> {
+    let client = database.client().await?;
+    let sql = "SELECT 1 FROM dispatched_job \
+         WHERE assignment = $1 AND evaluation = $2 AND finished_at IS NULL AND abort_requested_at IS NULL";
+    let statement = client.prepare_cached(sql).await?;
+    let assignment = crate::apply::int(assignment.0);
+    Ok(client.query_opt(&statement, &[&assignment, &evaluation.uuid()]).await?.is_some())
 }
 
 fn dispatched(row: &Row) -> Result<DispatchedJob, DatabaseError> {

@@ -8,7 +8,7 @@ mod worker;
 
 pub use build::{build, build_of_derivation, builds_of_evaluation};
 pub use evaluation::{entry_points, evaluation, evaluations, messages};
-pub use job::{dispatched_jobs, pending_jobs};
+pub use job::{dispatched_jobs, is_running, pending_jobs};
 pub use status::{anomalies, counts, position};
 pub use worker::workers;
 

@@ -172,7 +172,8 @@ impl World {
         let id = evaluation(self.submitted);
         let flake = FlakeSource::Reference { url: format!("github:example/{}", self.submitted) };
         let patterns = vec!["packages.*.*".into()];
-        self.command(Command::Submit { evaluation: id, flake, patterns });
+        let fetch = Box::<gradient_domain::flake::FetchOptions>::default();
+        self.command(Command::Submit { evaluation: id, flake, patterns, fetch });
         id
     }
 

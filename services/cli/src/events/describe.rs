@@ -1,5 +1,6 @@
 //! Entries as lines for people.
 
+use gradient_domain::flake::{FetchOptions, LockPolicy, Override};
 use gradient_events::event::JobResult;
 use gradient_events::worker::JobUpdate;
 use gradient_events::{Command, Entry, Event, Input, WorkerMessage};
@@ -32,8 +33,9 @@ fn input(input: &Input) -> String {
         }
         Input::WorkerSilent { worker } => format!("worker {worker} is silent"),
         Input::Command { command } => match command {
-            Command::Submit { evaluation, flake, patterns } => {
-                format!("submit {evaluation}: {} ({})", flake.label(), patterns.join(", "))
+            Command::Submit { evaluation, flake, patterns, fetch } => {
+                let options = fetch_options(fetch);
+                format!("submit {evaluation}: {} ({}){options}", flake.label(), patterns.join(", "))
             }
             Command::CancelEvaluation { evaluation } => format!("cancel evaluation {evaluation}"),
             Command::CancelBuild { build } => format!("cancel build {build}"),
@@ -42,6 +44,21 @@ fn input(input: &Input) -> String {
         Input::Tick => "tick".into(),
         Input::Sweep => "sweep".into(),
     }
+}
+
+fn fetch_options(options: &FetchOptions) -> String {
+    let FetchOptions { overrides, lock_policy, has_ssh_key } = options;
+    let mut text = String::new();
+    for Override { input, reference } in overrides {
+        text.push_str(&format!(", {input} from {reference}"));
+    }
+    if *lock_policy == LockPolicy::Strict {
+        text.push_str(", strict lock");
+    }
+    if *has_ssh_key {
+        text.push_str(", with a key for SSH");
+    }
+    text
 }
 
 fn said(message: &WorkerMessage) -> String {

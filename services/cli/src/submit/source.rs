@@ -27,6 +27,8 @@ pub(crate) enum Target {
     Remote(String),
     /// A folder on this machine.
     Local(Tree),
+    /// A commit of a repository on this machine: `git+file:...`.
+    Repository(String),
 }
 
 /// A folder that is packed.
@@ -62,6 +64,9 @@ pub(crate) fn target(flake: &str) -> Result<Target, Failure> {
         let folder = existing(folder.split('?').next().unwrap_or(folder))?;
         check_flake(&folder)?;
         return Ok(Target::Local(Tree { root: folder, subdir: String::new(), files: None }));
+    }
+    if flake.starts_with("git+file:") {
+        return Ok(Target::Repository(flake.to_owned()));
     }
     let is_folder = flake.starts_with('.') || flake.starts_with('/') || flake.starts_with('~');
     if !is_folder {
@@ -117,6 +122,16 @@ fn tracked(top: &Path) -> Result<BTreeSet<PathBuf>, Failure> {
 }
 
 impl Tree {
+    /// All of a folder, with the flake in a folder below it.
+    pub(crate) fn whole(root: PathBuf, subdir: String) -> Self {
+        Self { root, subdir, files: None }
+    }
+
+    /// Refuses a tree without a flake.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        check_flake(&self.root.join(&self.subdir))
+    }
+
     /// Packs the tree; blocks.
     pub(crate) fn pack(&self) -> Result<Packed, Failure> {
         let file = tempfile::tempfile().context("no temporary file can be made")?;
@@ -239,12 +254,14 @@ mod tests {
     fn references_and_mistakes_are_told_apart() {
         let remote = "github:owner/name";
         assert_eq!(target(remote).ok(), Some(Target::Remote(remote.into())));
+        let repository = "git+file:///x?rev=y";
+        assert_eq!(target(repository).ok(), Some(Target::Repository(repository.into())));
         for (flake, text) in [
             ("path:/does/not/exist", "no flake at"),
             ("./does-not-exist", "no flake at"),
             ("path:/tmp", "no flake.nix"),
             ("nixpkgs", "no flake reference"),
-            ("git+file:///tmp", "no flake reference"),
+            ("git+ext::sh", "no flake reference"),
             ("file:///tmp/x.tar", "no flake reference"),
         ] {
             let refused = target(flake).expect_err(flake).to_string();

@@ -173,6 +173,8 @@ impl Cluster {
                 &self.data.private("cache")?.to_string_lossy(),
                 "--cache-key-name",
                 "gradient-local-1",
+                "--key-dir",
+                &self.data.private("keys")?.to_string_lossy(),
                 "--upload-secret-file",
                 &self.data.secret("upload-secret")?.to_string_lossy(),
                 "--api-token-file",

@@ -95,6 +95,14 @@ pub(crate) fn find_nix() -> Option<PathBuf> {
     if own.is_file() { Some(own) } else { find_in_path("nix") }
 }
 
+/// [`find_nix`], or what to do without.
+pub(crate) fn nix_or_failure() -> Result<PathBuf, Failure> {
+    find_nix().ok_or_else(|| {
+        Failure::unavailable(anyhow::anyhow!("nix is missing"))
+            .hint("run `make setup`, which installs it")
+    })
+}
+
 fn find_in_path(name: &str) -> Option<PathBuf> {
     let search = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&search).map(|folder| folder.join(name)).find(|path| path.is_file())

@@ -1,5 +1,6 @@
 //! What users ask for.
 
+use gradient_domain::flake::{FetchOptions, check_overrides};
 use gradient_domain::{BuildId, EvaluationId, JobId};
 use gradient_events::event::AbortCause;
 use gradient_events::{Command, Event};
@@ -13,7 +14,9 @@ const PATTERNS_MAX: usize = 256;
 impl Decision<'_> {
     pub(super) fn command(&mut self, command: &Command) {
         match command {
-            Command::Submit { evaluation, patterns, .. } => self.submit(*evaluation, patterns),
+            Command::Submit { evaluation, patterns, fetch, .. } => {
+                self.submit(*evaluation, patterns, fetch);
+            }
             Command::CancelEvaluation { evaluation } => match self.state.evaluation(*evaluation) {
                 None => self.refuse(format!("there is no evaluation {evaluation}")),
                 Some(known) if known.state.is_terminal() => {
@@ -26,12 +29,15 @@ impl Decision<'_> {
     }
 
     /// A repeat of a known id changes nothing: the submitter tried again.
-    fn submit(&mut self, id: EvaluationId, patterns: &[String]) {
+    fn submit(&mut self, id: EvaluationId, patterns: &[String], fetch: &FetchOptions) {
         if self.state.evaluation(id).is_some() {
             return;
         }
         if patterns.is_empty() || patterns.len() > PATTERNS_MAX {
             return self.refuse(format!("an evaluation has 1 to {PATTERNS_MAX} patterns"));
+        }
+        if let Err(error) = check_overrides(&fetch.overrides) {
+            return self.refuse(error.to_string());
         }
         self.emit(Event::EvaluationRequested { evaluation: id });
         let (job, offer) = (JobId::Evaluate(id), self.next_offer());

@@ -75,7 +75,7 @@ pub(super) fn apply(state: &mut State, input: &Input, event: &Event) {
 }
 
 fn request(state: &mut State, input: &Input, id: EvaluationId) {
-    let Input::Command { command: Command::Submit { flake, patterns, .. } } = input else {
+    let Input::Command { command: Command::Submit { flake, patterns, fetch, .. } } = input else {
         corrupt(input, &Event::EvaluationRequested { evaluation: id })
     };
     let next = u32::try_from(state.evaluations.len()).expect("fewer than 2^32 evaluations");
@@ -85,6 +85,7 @@ fn request(state: &mut State, input: &Input, id: EvaluationId) {
         id,
         flake: flake.clone(),
         patterns: patterns.clone(),
+        fetch: fetch.clone(),
         requested_at: state.now,
         state: EvaluationState::Queued,
         waiting: None,

@@ -92,7 +92,10 @@ fn class_of(state: &mut State, job: JobId) -> (ClassId, Timestamp) {
         }
         JobId::Evaluate(id) => {
             let evaluation = state.evaluation_mut(id);
-            let fetch = matches!(evaluation.flake, FlakeSource::Reference { .. });
+            let options = &evaluation.fetch;
+            let fetch = matches!(evaluation.flake, FlakeSource::Reference { .. })
+                || options.has_ssh_key
+                || !options.overrides.is_empty();
             let ready_at = evaluation.requested_at;
             (state.intern_class(Need::Evaluate { fetch }), ready_at)
         }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use gradient_domain::flake::FetchOptions;
 use gradient_domain::{
     AssignmentId, BuildId, Capabilities, EvaluationId, Feature, JobId, Kind, Requirement,
     SessionId, StorePath, System, Timestamp, WorkerId,
@@ -139,9 +140,11 @@ impl Fleet {
             nar_hash: "sha256-x".into(),
             subdir: String::new(),
             label: "path:.".into(),
+            commit: None,
         };
         let patterns = vec!["packages.*.*".into()];
-        self.command(Command::Submit { evaluation: evaluation(number), flake, patterns })
+        let fetch = Box::<FetchOptions>::default();
+        self.command(Command::Submit { evaluation: evaluation(number), flake, patterns, fetch })
     }
 
     pub(crate) fn hello(

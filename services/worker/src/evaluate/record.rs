@@ -12,6 +12,7 @@ use gradient_events::worker::{
     Dependency, DiscoveredDerivation, EvalMessage, EvalResult, JobUpdate,
 };
 use gradient_events::{FailureKind, FromWorker, PAGE_BYTES_MAX, Wire, WorkerMessage};
+use gradient_fetch::LockedFlake;
 use gradient_pool::Found;
 
 use super::Evaluator;
@@ -29,6 +30,7 @@ const TEXT_BYTES_MAX: usize = 16 * 1024;
 pub(super) struct Recorder<'a> {
     evaluator: &'a Evaluator,
     running: &'a Running,
+    flake: &'a LockedFlake,
     /// Derivations that were reported or need not be.
     seen: BTreeSet<StorePath>,
     batch: EvalResult,
@@ -37,10 +39,15 @@ pub(super) struct Recorder<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    pub(super) fn new(evaluator: &'a Evaluator, running: &'a Running) -> Self {
+    pub(super) fn new(
+        evaluator: &'a Evaluator,
+        running: &'a Running,
+        flake: &'a LockedFlake,
+    ) -> Self {
         Self {
             evaluator,
             running,
+            flake,
             seen: BTreeSet::new(),
             batch: EvalResult::default(),
             batch_bytes: 0,
@@ -56,18 +63,29 @@ impl<'a> Recorder<'a> {
         match found {
             Found::Attribute { path, drv_path, .. } => self.attribute(path, drv_path).await,
             Found::Error { path, message } => {
-                let text = cut(message, TEXT_BYTES_MAX);
+                // A long message must not cut off what to do about it.
+                let text = match self.flake.hint_on(&message) {
+                    Some(hint) => format!("{hint}\n{message}"),
+                    None => message,
+                };
+                let text = cut(text, TEXT_BYTES_MAX);
                 self.batch_bytes += text.len();
                 self.batch.errors.push(EvalMessage { attr: path, text });
                 self.flush_if_full().await
             }
-            Found::Warning { path, text } => {
-                let text = cut(text, TEXT_BYTES_MAX);
-                self.batch_bytes += text.len();
-                self.batch.warnings.push(EvalMessage { attr: path, text });
-                self.flush_if_full().await
-            }
+            Found::Warning { path, text } => self.warn(path, text).await,
         }
+    }
+
+    pub(super) async fn warn(
+        &mut self,
+        attr: Option<AttrPath>,
+        text: String,
+    ) -> Result<(), JobEnd> {
+        let text = cut(text, TEXT_BYTES_MAX);
+        self.batch_bytes += text.len();
+        self.batch.warnings.push(EvalMessage { attr, text });
+        self.flush_if_full().await
     }
 
     /// Records an attribute's derivation and all that is new below it, inputs first, so that leaves

@@ -1,0 +1,140 @@
+//! Locked inputs into the store, so that evaluation needs no network.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use base64::Engine as _;
+use gradient_daemon::store_path_of;
+use gradient_domain::StorePath;
+use gradient_domain::flake::HINT;
+use serde_json::{Map, Value};
+
+use crate::error::FetchError;
+use crate::lock::Lock;
+use crate::session::Session;
+
+/// How addresses of other machines begin.
+const REMOTE: [&str; 3] = ["https://", "http://", "ssh://"];
+
+/// Most inputs that are fetched one by one after fetching all at once failed.
+const SINGLE_MAX: usize = 1_000;
+
+/// The store path of a locked input; `None` if its lock names no hash.
+fn store_path(locked: &Map<String, Value>) -> Option<StorePath> {
+    let hash = locked.get("narHash")?.as_str()?.strip_prefix("sha256-")?;
+    let hash = base64::engine::general_purpose::STANDARD.decode(hash).ok()?;
+    store_path_of::source(&hash.try_into().ok()?, &BTreeSet::new(), "source").ok()
+}
+
+/// Paths of all inputs that have a place of their own.
+pub(crate) fn paths(lock: &Lock) -> Vec<StorePath> {
+    lock.locked_inputs().filter_map(|(_, locked)| store_path(locked)).collect()
+}
+
+/// Refuses inputs that lie on the machine that fetches: the flake of somebody else could read its
+/// files by them. A folder of the flake itself is none of them.
+pub(crate) fn check_remote(lock: &Lock) -> Result<(), FetchError> {
+    let local = lock.locked_inputs().find(|(_, locked)| !is_remote(locked));
+    let Some((name, locked)) = local else { return Ok(()) };
+    let text = |name: &str| locked.get(name).and_then(Value::as_str);
+    let place = text("url").or(text("path")).or(text("type")).unwrap_or("something unknown");
+    let reason = format!(
+        "input '{name}' is '{place}', which is not the same on every machine; {HINT}, or override it"
+    );
+    Err(FetchError::Refused { reason })
+}
+
+fn is_remote(locked: &Map<String, Value>) -> bool {
+    let text = |name: &str| locked.get(name).and_then(Value::as_str).unwrap_or_default();
+    match text("type") {
+        "github" | "gitlab" | "sourcehut" => true,
+        "git" | "hg" | "tarball" | "file" => {
+            REMOTE.iter().any(|scheme| text("url").starts_with(scheme))
+        }
+        _ => false,
+    }
+}
+
+/// Inputs that are not in the store, each once.
+fn missing<'a>(lock: &'a Lock, store_dir: &Path) -> Vec<(&'a str, &'a Map<String, Value>)> {
+    let mut seen = BTreeSet::new();
+    let inputs = lock.locked_inputs().filter(|(_, locked)| match store_path(locked) {
+        Some(path) => {
+            let is_there = store_dir.join(path.base_name()).symlink_metadata().is_ok();
+            !is_there && seen.insert(path)
+        }
+        None => true,
+    });
+    inputs.collect()
+}
+
+/// Fetches what is missing: all at once, or one by one if that fails. What cannot be had is a warning,
+/// as an evaluation may do without it.
+pub(crate) async fn prefetch(
+    session: &Session<'_>,
+    url: &str,
+    lock: &Lock,
+    warnings: &mut Vec<String>,
+) -> Result<(), FetchError> {
+    let store_dir = &session.fetcher.store_dir;
+    if missing(lock, store_dir).is_empty() {
+        return Ok(());
+    }
+    let all = session.nix(&["flake", "archive", "--json", "--no-write-lock-file", "--", url]).await;
+    match all {
+        Err(error @ FetchError::Timeout { .. }) => return Err(error),
+        Err(error) => tracing::info!(%error, "inputs are fetched one by one"),
+        Ok(_) => return Ok(()),
+    }
+    for (name, locked) in missing(lock, store_dir).into_iter().take(SINGLE_MAX) {
+        let locked = Value::from(locked.clone()).to_string();
+        let tree = format!("(builtins.fetchTree (builtins.fromJSON {})).outPath", text(&locked));
+        match session.nix(&["eval", "--raw", "--expr", &tree]).await {
+            Ok(_) => {}
+            Err(error @ FetchError::Timeout { .. }) => return Err(error),
+            Err(error) => warnings.push(format!("input '{name}' cannot be fetched: {error}")),
+        }
+    }
+    Ok(())
+}
+
+/// A text in the Nix language.
+fn text(value: &str) -> String {
+    format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"").replace("${", "\\${"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_escaped() {
+        assert_eq!(text(r#"{"a":"\n${x}"}"#), r#""{\"a\":\"\\n\${x}\"}""#);
+    }
+
+    #[test]
+    fn inputs_of_this_machine_are_told_from_others() {
+        for (json, remote) in [
+            (r#"{"type":"github","owner":"o","repo":"r"}"#, true),
+            (r#"{"type":"git","url":"ssh://git@host/x"}"#, true),
+            (r#"{"type":"tarball","url":"https://host/x.tar.gz"}"#, true),
+            (r#"{"type":"git","url":"file:///etc"}"#, false),
+            (r#"{"type":"git","url":"/etc"}"#, false),
+            (r#"{"type":"tarball","url":"file:///x.tar"}"#, false),
+            (r#"{"type":"path","path":"/etc"}"#, false),
+            (r#"{"type":"path","path":"/nix/store/x"}"#, false),
+            ("{}", false),
+        ] {
+            let locked = serde_json::from_str(json).expect("JSON");
+            assert_eq!(is_remote(&locked), remote, "{json}");
+        }
+    }
+
+    #[test]
+    fn the_path_of_an_input_follows_from_its_hash() {
+        let hash = "sha256-FV1nyfXAADQTyDZmve5vuMyjE/ewdnyWhCunQBpgS0E=";
+        let locked = serde_json::json!({"narHash": hash, "type": "git"});
+        let path = store_path(locked.as_object().expect("attributes")).expect("a path");
+        assert_eq!(path.to_string(), "/nix/store/cs601lyhmcr3v3q0zfy0x4gm9i44g524-source");
+    }
+}

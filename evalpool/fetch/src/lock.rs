@@ -1,0 +1,231 @@
+//! Lock files: reading, comparing, and which inputs a completed lock added.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+/// Largest `flake.lock` that is read, in bytes.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+/// Most inputs that are named.
+const NAMES_MAX: usize = 20;
+
+/// What is wrong with a lock file.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LockFileError {
+    #[error("flake.lock is not JSON (are merge markers in it?): {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("flake.lock holds no nodes")]
+    Form,
+    #[error("flake.lock has more than {FILE_BYTES_MAX} bytes")]
+    TooLarge,
+    #[error("flake.lock cannot be read: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// The graph of locked inputs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lock {
+    pub(crate) root: String,
+    pub(crate) nodes: Map<String, Value>,
+}
+
+impl Lock {
+    /// Takes the JSON of a lock file.
+    pub(crate) fn new(json: Value) -> Result<Self, LockFileError> {
+        let Value::Object(mut json) = json else { return Err(LockFileError::Form) };
+        let root = json.get("root").and_then(Value::as_str).unwrap_or("root").to_owned();
+        match json.remove("nodes") {
+            Some(Value::Object(nodes)) if nodes.get(&root).is_some_and(Value::is_object) => {
+                Ok(Self { root, nodes })
+            }
+            _ => Err(LockFileError::Form),
+        }
+    }
+
+    /// The lock file of a flake; `None` if there is none.
+    pub(crate) fn read(flake: &Path) -> Result<Option<Self>, LockFileError> {
+        let file = flake.join("flake.lock");
+        match std::fs::metadata(&file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.into()),
+            Ok(metadata) if metadata.len() > FILE_BYTES_MAX => return Err(LockFileError::TooLarge),
+            Ok(_) => {}
+        }
+        Self::new(serde_json::from_slice(&std::fs::read(&file)?)?).map(Some)
+    }
+
+    fn inputs(&self, node: &str) -> Option<&Map<String, Value>> {
+        self.nodes.get(node)?.get("inputs")?.as_object()
+    }
+
+    /// Names of the inputs of the flake itself.
+    pub(crate) fn root_names(&self) -> impl Iterator<Item = &str> {
+        self.inputs(&self.root).into_iter().flatten().map(|(name, _)| name.as_str())
+    }
+
+    /// Whether an input with this path is locked, followed or not.
+    pub(crate) fn has(&self, path: &[String]) -> bool {
+        self.node_at(path, &mut 0).is_some()
+    }
+
+    /// The node of an input. `steps` bounds follows that lead in a circle.
+    fn node_at(&self, path: &[String], steps: &mut usize) -> Option<&str> {
+        let mut at = self.root.as_str();
+        for name in path {
+            *steps += 1;
+            if *steps > self.nodes.len().saturating_mul(4) + 64 {
+                return None;
+            }
+            at = match self.inputs(at)?.get(name)? {
+                Value::String(node) => node,
+                Value::Array(follows) => {
+                    let follows: Option<Vec<String>> =
+                        follows.iter().map(|one| one.as_str().map(str::to_owned)).collect();
+                    self.node_at(&follows?, steps)?
+                }
+                _ => return None,
+            };
+        }
+        Some(at)
+    }
+
+    /// The locked attributes of every input that has a place of its own, in order of nodes.
+    pub(crate) fn locked_inputs(&self) -> impl Iterator<Item = (&str, &Map<String, Value>)> {
+        // A node with a parent is a folder of it and needs no fetching.
+        let own = self.nodes.iter().filter(|(name, node)| {
+            **name != self.root && node.get("parent").is_none_or(Value::is_null)
+        });
+        own.filter_map(|(name, node)| Some((name.as_str(), node.get("locked")?.as_object()?)))
+    }
+}
+
+/// Paths of inputs that two locks lock differently, leaving out what is below `overridden`.
+pub(crate) fn differing(old: Option<&Lock>, new: &Lock, overridden: &[Vec<String>]) -> Vec<String> {
+    let mut walk =
+        Walk { old, new, overridden, path: Vec::new(), seen: BTreeSet::new(), found: Vec::new() };
+    walk.inputs(old.map(|old| old.root.clone()), &new.root);
+    walk.found
+}
+
+struct Walk<'a> {
+    old: Option<&'a Lock>,
+    new: &'a Lock,
+    overridden: &'a [Vec<String>],
+    path: Vec<String>,
+    /// Pairs of nodes that were compared; a graph of many paths is walked once.
+    seen: BTreeSet<(Option<String>, String)>,
+    found: Vec<String>,
+}
+
+impl Walk<'_> {
+    fn inputs(&mut self, old: Option<String>, new: &str) {
+        if !self.seen.insert((old.clone(), new.to_owned())) {
+            return;
+        }
+        let (old_lock, new_lock) = (self.old, self.new);
+        let before = old.as_deref().and_then(|old| old_lock?.inputs(old));
+        let after = new_lock.inputs(new);
+        let names = before.into_iter().chain(after).flatten().map(|(name, _)| name.as_str());
+        for name in names.collect::<BTreeSet<&str>>() {
+            self.path.push(name.to_owned());
+            if !self.overridden.contains(&self.path) {
+                let before = before.and_then(|inputs| inputs.get(name));
+                let after = after.and_then(|inputs| inputs.get(name));
+                self.input(before, after);
+            }
+            self.path.pop();
+        }
+    }
+
+    fn input(&mut self, before: Option<&Value>, after: Option<&Value>) {
+        match (before, after) {
+            (Some(Value::String(before)), Some(Value::String(after))) => {
+                let part = |lock: Option<&Lock>, node: &str, name: &str| {
+                    lock.and_then(|lock| lock.nodes.get(node)?.get(name)).cloned()
+                };
+                let is_same =
+                    |name: &str| part(self.old, before, name) == part(Some(self.new), after, name);
+                if ["original", "locked", "flake"].into_iter().all(is_same) {
+                    self.inputs(Some(before.clone()), &after.clone());
+                } else {
+                    self.add();
+                }
+            }
+            (Some(before), Some(after)) if before == after => {}
+            _ => self.add(),
+        }
+    }
+
+    fn add(&mut self) {
+        self.found.push(self.path.join("/"));
+    }
+}
+
+/// Some names, for people.
+pub(crate) fn listed(names: &[String]) -> String {
+    let shown: Vec<String> = names.iter().take(NAMES_MAX).map(|name| format!("'{name}'")).collect();
+    match names.len().checked_sub(NAMES_MAX) {
+        Some(more @ 1..) => format!("{} and {more} more", shown.join(", ")),
+        _ => shown.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn lock(nodes: Value) -> Lock {
+        Lock::new(json!({"nodes": nodes, "root": "root", "version": 7})).expect("a lock")
+    }
+
+    #[test]
+    fn differences_are_named_by_path() {
+        let old = lock(json!({
+            "root": {"inputs": {"a": "a", "b": ["a"], "gone": "gone"}},
+            "a": {"locked": {"rev": "1"}, "original": {"ref": "x"}, "inputs": {"c": "c", "self": "a"}},
+            "c": {"locked": {"rev": "1"}, "original": {"ref": "x"}},
+            "gone": {"locked": {"rev": "1"}},
+        }));
+        let mut nodes = old.nodes.clone();
+        nodes["c"]["original"]["ref"] = "y".into();
+        nodes["root"] = json!({"inputs": {"a": "a", "b": ["c"], "new": "c"}});
+        let new = Lock { root: "root".into(), nodes };
+        assert_eq!(differing(Some(&old), &new, &[]), ["a/c", "b", "gone", "new"]);
+        let overridden = [vec!["a".to_owned(), "c".to_owned()], vec!["b".to_owned()]];
+        assert_eq!(differing(Some(&old), &new, &overridden), ["gone", "new"]);
+        assert_eq!(differing(None, &new, &[]), ["a", "b", "new"]);
+        assert!(differing(Some(&old), &old, &[]).is_empty());
+    }
+
+    #[test]
+    fn follows_that_lead_in_a_circle_end() {
+        let path = |text: &str| text.split('/').map(str::to_owned).collect::<Vec<String>>();
+        let circle = lock(json!({
+            "root": {"inputs": {"a": ["b"], "b": ["a"], "c": "c"}}, "c": {"inputs": {"d": ["c"]}},
+        }));
+        assert!(!circle.has(&path("a")) && circle.has(&path("c/d/d")));
+        assert_eq!(circle.root_names().collect::<Vec<&str>>(), ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn broken_files_are_named() {
+        let dir = tempfile::tempdir().expect("a folder");
+        assert!(Lock::read(dir.path()).expect("none").is_none());
+        for text in ["<<<<<<< ours\n{}", "[]", "{\"nodes\": {}}", "{\"nodes\": 3, \"root\": \"r\"}"]
+        {
+            std::fs::write(dir.path().join("flake.lock"), text).expect("written");
+            let error = Lock::read(dir.path()).expect_err(text).to_string();
+            assert!(error.contains("flake.lock"), "{error}");
+        }
+    }
+
+    #[test]
+    fn long_lists_are_cut() {
+        let names: Vec<String> = (0..25).map(|n| n.to_string()).collect();
+        assert_eq!(listed(&names[..2]), "'0', '1'");
+        assert!(listed(&names).ends_with("'19' and 5 more"));
+    }
+}

@@ -1,0 +1,5 @@
+//! The fetch step against the real `nix`, in private stores.
+
+mod git;
+mod host;
+mod locks;

@@ -1,0 +1,144 @@
+//! The store that derivations are written to.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use gradient_domain::store_path::STORE_DIR;
+use gradient_domain::{Derivation, StorePath};
+use tempfile::TempDir;
+
+use crate::exit::Failure;
+
+/// Where the machine's own Nix daemon listens.
+pub(super) const DAEMON_SOCKET: &str = "/nix/var/nix/daemon-socket/socket";
+
+/// How often and after which pause a folder that somebody still writes to is removed again.
+const REMOVALS_MAX: u32 = 40;
+const REMOVAL_PAUSE: Duration = Duration::from_millis(50);
+
+/// A store, by the name that Nix has for it.
+#[derive(Debug)]
+pub(super) struct Store {
+    pub(super) uri: String,
+    /// Where its `/nix/store` really is.
+    pub(super) dir: PathBuf,
+}
+
+/// A folder that is removed in the end, with the read-only folders of a store in it.
+#[derive(Debug)]
+pub(super) struct Vanishing(TempDir);
+
+impl Drop for Vanishing {
+    fn drop(&mut self) {
+        // Evaluators that were killed a moment ago may not have ended yet.
+        for _ in 0..REMOVALS_MAX {
+            make_writable(self.0.path());
+            match std::fs::remove_dir_all(self.0.path()) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    std::thread::sleep(REMOVAL_PAUSE);
+                }
+                Ok(()) | Err(_) => return,
+            }
+        }
+    }
+}
+
+fn make_writable(folder: &Path) {
+    // What cannot be changed is left to the removal, which leaves it.
+    let _ = std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700));
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        make_writable(&entry.path());
+    }
+}
+
+impl Store {
+    /// The given store, the machine's, or one below the data directory.
+    pub(super) fn open(data_dir: &Path, given: Option<&str>) -> Result<Store, Failure> {
+        match given {
+            Some(uri) => Ok(Store::named(uri)),
+            None if Path::new(DAEMON_SOCKET).exists() => Ok(Store::named("daemon")),
+            None => Store::below(&data_dir.join("eval-store")),
+        }
+    }
+
+    /// A store that vanishes in the end. There is no safe way to tell an embedded Nix that it shall
+    /// write nothing, so it writes where nobody looks.
+    pub(super) fn throw_away() -> Result<(Store, Vanishing), Failure> {
+        let folder = tempfile::Builder::new().prefix("gradient-eval-").tempdir();
+        let folder = folder.context("cannot make a temporary folder")?;
+        Ok((Store::below(folder.path())?, Vanishing(folder)))
+    }
+
+    fn named(uri: &str) -> Store {
+        // A path is a store below it, as Nix has it.
+        let uri = match uri.starts_with('/') {
+            true => format!("local?root={uri}"),
+            false => uri.to_owned(),
+        };
+        let root = uri.split_once("root=").map(|(_, rest)| rest.split('&').next().unwrap_or(rest));
+        let dir =
+            root.map_or_else(|| STORE_DIR.into(), |root| Path::new(root).join(&STORE_DIR[1..]));
+        Store { uri, dir }
+    }
+
+    fn below(folder: &Path) -> Result<Store, Failure> {
+        let root =
+            std::path::absolute(folder).context("the data directory has no absolute path")?;
+        std::fs::create_dir_all(&root)
+            .with_context(|| format!("cannot create {}", root.display()))?;
+        Ok(Store::named(&format!("local?root={}", root.display())))
+    }
+
+    /// The socket of its daemon; `None` for a store without one.
+    pub(super) fn socket(&self) -> Option<PathBuf> {
+        match self.uri.strip_prefix("unix://") {
+            Some(rest) => Some(rest.split('?').next().unwrap_or(rest).into()),
+            None => (self.uri.split('?').next() == Some("daemon")).then(|| DAEMON_SOCKET.into()),
+        }
+    }
+
+    /// Reads a derivation.
+    pub(super) fn read(&self, drv_path: &StorePath) -> anyhow::Result<Derivation> {
+        let file = self.dir.join(drv_path.base_name());
+        let text =
+            std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        Derivation::parse(&text).with_context(|| format!("cannot parse {drv_path}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stores_have_their_folder_and_their_socket() {
+        let rows = [
+            ("daemon", "/nix/store", Some(DAEMON_SOCKET)),
+            ("unix:///tmp/d.sock?root=/tmp/r", "/tmp/r/nix/store", Some("/tmp/d.sock")),
+            ("local?root=/tmp/r&trusted=1", "/tmp/r/nix/store", None),
+            ("local", "/nix/store", None),
+            ("/tmp/r", "/tmp/r/nix/store", None),
+        ];
+        for (uri, dir, socket) in rows {
+            let store = Store::named(uri);
+            assert_eq!(store.dir, Path::new(dir), "{uri}");
+            assert_eq!(store.socket().as_deref(), socket.map(Path::new), "{uri}");
+        }
+        assert_eq!(Store::named("/tmp/r").uri, "local?root=/tmp/r");
+    }
+
+    #[test]
+    fn a_throw_away_store_is_thrown_away() {
+        let (store, folder) = Store::throw_away().expect("made");
+        let root = store.dir.ancestors().nth(2).expect("a root").to_owned();
+        let closed = root.join("closed");
+        std::fs::create_dir(&closed).expect("made");
+        std::fs::write(closed.join("file"), "x").expect("written");
+        std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o555)).expect("closed");
+        drop(folder);
+        assert!(!root.exists());
+    }
+}

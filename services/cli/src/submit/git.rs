@@ -1,0 +1,68 @@
+//! A commit of a repository of this machine: fetched with the user's own Nix into a store that is
+//! thrown away, since workers do not see this machine's files.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use anyhow::Context as _;
+use gradient_domain::flake::Commit;
+use gradient_fetch::{Fetcher, Reach};
+
+use super::source::Tree;
+use crate::exit::Failure;
+use crate::up::programs;
+
+/// A fetched commit; its store goes with it.
+pub(super) struct Checkout {
+    fetched: gradient_fetch::Tree,
+    fetcher: Fetcher,
+    store: tempfile::TempDir,
+}
+
+impl Checkout {
+    /// Fetches `git+file:...`: the given commit or branch, else the commit of the checkout.
+    pub(super) async fn fetch(url: &str) -> Result<Self, Failure> {
+        let nix = programs::nix_or_failure()?;
+        let store = tempfile::tempdir().context("no temporary folder can be made")?;
+        let root = store.path().join("store");
+        let fetcher = Fetcher::new(
+            nix,
+            format!("local?root={}", root.display()),
+            root.join("nix/store"),
+            store.path().join("cache"),
+        );
+        let fetched = fetcher.fetch_tree(url, Reach::LocalCommit).await?;
+        let checkout = Self { fetched, fetcher, store };
+        checkout.tree().check()?;
+        Ok(checkout)
+    }
+
+    pub(super) fn commit(&self) -> Option<Commit> {
+        self.fetched.commit.clone()
+    }
+
+    /// Its files.
+    pub(super) fn tree(&self) -> Tree {
+        let root = self.fetcher.store_dir.join(self.fetched.path.base_name());
+        Tree::whole(root, self.fetched.subdir.clone())
+    }
+}
+
+impl Drop for Checkout {
+    fn drop(&mut self) {
+        // Nix takes the right to write from what is in a store.
+        make_writable(self.store.path());
+    }
+}
+
+fn make_writable(folder: &Path) {
+    let writable = std::fs::Permissions::from_mode(0o700);
+    if std::fs::set_permissions(folder, writable).is_err() {
+        return;
+    }
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            make_writable(&entry.path());
+        }
+    }
+}
