@@ -12,7 +12,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("gradient-log", &["domain", "events"]),
     ("gradient-scheduler-core", &["domain", "events"]),
     ("gradient-scheduler", &["domain", "events", "log", "runtime", "scheduler-core"]),
-    ("gradient-cache", &["daemon", "domain", "runtime"]),
+    ("gradient-cache", &["daemon", "domain", "evalcache", "runtime"]),
     ("gradient-api", &["domain", "events", "log", "postgres", "projections", "runtime"]),
     (
         "gradient-server",
@@ -69,7 +69,8 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("gradient-projections", &["scheduler-core", "sim"]),
     ("gradient-postgres", &["scheduler-core", "sim"]),
     ("gradient-api", &["scheduler-core"]),
-    ("gradient-worker", &["cache"]),
+    ("gradient-cache", &["ipc"]),
+    ("gradient-worker", &["cache", "evalcache"]),
     ("gradient-cli", &["cache"]),
 ];
 

@@ -12,13 +12,13 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 /// How long a write waits for the other writers of the file. Each of them writes for milliseconds.
 const BUSY_WAIT: Duration = Duration::from_secs(30);
 /// SQLite's own suffixes of the files beside the main one.
-const SIDE_FILES: [&str; 2] = ["-wal", "-shm"];
+pub(crate) const SIDE_FILES: [&str; 2] = ["-wal", "-shm"];
 /// Serialises opening and healing in a folder.
 const LOCK_FILE: &str = ".lock";
 
 /// `Attributes` is Nix's table (`eval-cache.cc`); readers of Nix's own cache understand it. The rest
 /// is ours: what a forced value is, or why it cannot be had; and which evaluations are complete.
-const TABLES: &str = "
+pub(crate) const TABLES: &str = "
 create table if not exists Attributes(
   parent integer not null,
   name text,
@@ -220,14 +220,20 @@ impl EvalCache {
 /// If a file cannot be removed.
 pub fn remove(path: &Path) -> io::Result<()> {
     // The log first: it must never meet a new main file.
-    let sides = SIDE_FILES.map(|suffix| with_suffix(path, suffix));
-    for file in sides.iter().map(PathBuf::as_path).chain([path]) {
-        match fs::remove_file(file) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
+    remove_sides(path)?;
+    remove_file(path)
+}
+
+/// Removes what SQLite keeps beside a cache file.
+pub(crate) fn remove_sides(path: &Path) -> io::Result<()> {
+    SIDE_FILES.iter().try_for_each(|suffix| remove_file(&with_suffix(path, suffix)))
+}
+
+fn remove_file(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
     }
-    Ok(())
 }
 
 /// A file beside the main one.

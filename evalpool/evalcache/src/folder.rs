@@ -6,7 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use rusqlite::{Connection, OpenFlags};
 
-use crate::file::{CacheError, io_error, lock, remove, with_suffix};
+use crate::file::{
+    CacheError, SIDE_FILES, TABLES, io_error, lock, remove, remove_sides, with_suffix,
+};
 
 /// Suffix of cache files.
 const SUFFIX: &str = ".sqlite";
@@ -122,11 +124,12 @@ impl Folder {
         fs::create_dir_all(&self.path).map_err(|source| io_error(&self.path, source))?;
         let path = self.file(fingerprint);
         let _lock = lock(&self.path)?;
-        // The log of the looking belongs to the name that it has now.
-        for suffix in ["-wal", "-shm"] {
+        // The log of the looking belongs to the name that it has now; that of the old one goes
+        // before the new file comes, which takes the old one's place in one step.
+        for suffix in SIDE_FILES {
             let _ = fs::remove_file(with_suffix(file, suffix));
         }
-        remove(&path).map_err(|source| io_error(&path, source))?;
+        remove_sides(&path).map_err(|source| io_error(&path, source))?;
         fs::rename(file, &path).map_err(|source| io_error(&path, source))?;
         Ok(found)
     }
@@ -180,7 +183,8 @@ impl Folder {
     }
 }
 
-/// Looks at every page of a file, and whether it is the cache of this fingerprint. Changes nothing.
+/// Looks at every page of a file, and whether it is the cache of this fingerprint. Changes nothing,
+/// and runs nothing that the file brings: views, triggers and checks of its own make it useless.
 ///
 /// # Errors
 /// If it does not answer.
@@ -193,6 +197,10 @@ pub fn inspect(path: &Path, fingerprint: &str) -> Result<Finding, CacheError> {
 
 fn look_into(path: &Path, fingerprint: &str) -> Result<Finding, CacheError> {
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    if shape(&connection)? != expected_shape()? {
+        return Err(CacheError::Foreign);
+    }
     let fault: String = connection.query_row("pragma quick_check(1)", [], |row| row.get(0))?;
     if fault != "ok" {
         return Err(CacheError::Damaged(fault));
@@ -208,4 +216,21 @@ fn look_into(path: &Path, fingerprint: &str) -> Result<Finding, CacheError> {
     let mut all = connection.prepare("select request from GradientComplete order by request")?;
     let requests = all.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
     Ok(Finding::Well { attributes, requests })
+}
+
+/// What a file declares: kind, name and text of each.
+type Shape = Vec<(String, String, Option<String>)>;
+
+fn shape(connection: &Connection) -> Result<Shape, CacheError> {
+    // One more than ours says enough of a file with many.
+    let all = "select type, name, sql from sqlite_master order by name limit 32";
+    let mut all = connection.prepare(all)?;
+    let rows = all.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+fn expected_shape() -> Result<Shape, CacheError> {
+    let ours = Connection::open_in_memory()?;
+    ours.execute_batch(TABLES)?;
+    shape(&ours)
 }

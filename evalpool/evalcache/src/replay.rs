@@ -12,6 +12,7 @@ use rusqlite::{OptionalExtension, params};
 use sha2::{Digest, Sha256};
 
 use crate::file::{CacheError, EvalCache, remove};
+use crate::rows::code;
 use crate::tree::{CachedTree, NoTree};
 
 /// Most warnings that are kept of one evaluation.
@@ -151,6 +152,26 @@ impl EvalCache {
         }
         cache.checkpoint()?;
         Ok(outcome.is_some())
+    }
+
+    /// Whether a derivation that the file names, for whatever request, is one that `is_wanted`.
+    ///
+    /// # Errors
+    /// If the file does not answer.
+    pub fn any_derivation(
+        &self,
+        is_wanted: impl Fn(&StorePath) -> bool,
+    ) -> Result<bool, CacheError> {
+        let all = "select value from Attributes where name = 'drvPath' and type = ?";
+        let mut all = self.connection.prepare(all)?;
+        let mut found = all.query([code::STRING])?;
+        while let Some(row) = found.next()? {
+            let text: Option<String> = row.get(0)?;
+            if text.and_then(|text| text.parse().ok()).is_some_and(|path| is_wanted(&path)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The digest and the warnings of a completed evaluation.

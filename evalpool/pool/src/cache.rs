@@ -1,6 +1,8 @@
 //! The evaluation cache as the pool uses it: which file belongs to an evaluation, the answer out of
 //! it before any child is asked, and the note that it is complete.
 
+mod share;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,6 +17,8 @@ use serde::{Deserialize, Serialize};
 use crate::pool::Inner;
 use crate::resolver::Evaluation;
 use crate::transport::SpawnError;
+
+pub use share::ShareError;
 
 /// A cache that nobody used for so long goes.
 const UNUSED_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);

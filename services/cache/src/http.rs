@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::error::Error;
 use crate::objects::{FileHash, HashPart};
 use crate::settings::CacheState;
-use crate::{log_http, upload};
+use crate::{eval_cache_http, log_http, upload};
 
 /// Paths of one question what is missing.
 const MISSING_PATHS_MAX: usize = 1_000;
@@ -35,6 +35,7 @@ const PRIORITY: u32 = 10;
 /// | `POST /cache/upload/<base name>` | compressed NAR; header `gradient-path-info` |
 /// | `POST /logs/<id>?offset=N`, `POST /logs/<id>/finish` | grow and finish a log |
 /// | `GET /logs/<id>?offset=N&follow=true` | read a log |
+/// | `GET`, `PUT /eval-cache/<fingerprint>` | fetch and give an evaluation cache, compressed with zstd |
 pub fn router(state: CacheState) -> Router {
     let logs = get(log_http::read)
         .post(log_http::append)
@@ -48,6 +49,7 @@ pub fn router(state: CacheState) -> Router {
         .route("/cache/{file}", get(narinfo))
         .route("/logs/{id}", logs)
         .route("/logs/{id}/finish", post(log_http::finish))
+        .route("/eval-cache/{fingerprint}", get(eval_cache_http::get).put(eval_cache_http::put))
         .with_state(state)
 }
 

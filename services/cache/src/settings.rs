@@ -5,18 +5,22 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use gradient_daemon::{PublicKey, SecretKey};
 use tokio::sync::Semaphore;
 
 use crate::error::Error;
+use crate::eval_cache_http::blocking;
+use crate::eval_caches::EvalCaches;
 use crate::logs::Logs;
 use crate::objects::Objects;
 use crate::token::{self, UploadToken};
 
 /// Shortest secret or static token that is accepted, in bytes.
 const SECRET_LEN_MIN: usize = 16;
+/// Pause between two sweeps of the evaluation caches; each placement sweeps, too.
+const SWEEP_EVERY: Duration = Duration::from_secs(3_600);
 
 /// Settings of a cache.
 #[derive(Clone)]
@@ -38,6 +42,12 @@ pub struct CacheSettings {
     pub uploads_max: usize,
     /// Seconds without a byte after which an upload is given up.
     pub stall_secs: u64,
+    /// Largest evaluation cache that is accepted, in bytes.
+    pub eval_cache_size_max_bytes: u64,
+    /// Most bytes of all evaluation caches; those unused for longest go first.
+    pub eval_cache_total_max_bytes: u64,
+    /// Evaluation caches that are received at the same time; others wait.
+    pub eval_cache_uploads_max: usize,
     /// Whether a NAR reaches the disk before its narinfo is written, so that a power failure loses
     /// uploads but never leaves a narinfo without its NAR.
     pub is_synced: bool,
@@ -45,7 +55,8 @@ pub struct CacheSettings {
 
 impl CacheSettings {
     /// Settings with the defaults: NARs up to 8 GiB, logs up to 64 MiB, 64 uploads at once, given
-    /// up after 60 s without a byte, synced, no static token.
+    /// up after 60 s without a byte, synced, evaluation caches up to 512 MiB each and 10 GiB in
+    /// all, 4 received at once, no static token.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>, key_name: &str, secret: Vec<u8>) -> Self {
         CacheSettings {
@@ -57,6 +68,9 @@ impl CacheSettings {
             log_size_max_bytes: 64 << 20,
             uploads_max: 64,
             stall_secs: 60,
+            eval_cache_size_max_bytes: 512 << 20,
+            eval_cache_total_max_bytes: 10 << 30,
+            eval_cache_uploads_max: 4,
             is_synced: true,
         }
     }
@@ -123,6 +137,7 @@ pub(crate) struct Inner {
     pub(crate) objects: Objects,
     pub(crate) logs: Logs,
     pub(crate) uploads: Semaphore,
+    pub(crate) eval_caches: EvalCaches,
     /// Held as long as the cache is open.
     _lock: File,
 }
@@ -165,13 +180,35 @@ impl CacheState {
         make_folder(&log_dir)?;
         let logs = Logs::new(log_dir, settings.log_size_max_bytes);
         let uploads = Semaphore::new(settings.uploads_max.max(1));
-        Ok(CacheState(Arc::new(Inner { settings, key, objects, logs, uploads, _lock: lock })))
+        let eval_caches = EvalCaches::open(&dir.join("eval-cache"), &settings)?;
+        let inner = Inner { settings, key, objects, logs, uploads, eval_caches, _lock: lock };
+        Ok(CacheState(Arc::new(inner)))
     }
 
     /// The key that verifies what this cache signs: for `trusted-public-keys`.
     #[must_use]
     pub fn public_key(&self) -> PublicKey {
         self.0.key.public()
+    }
+
+    /// Removes the evaluation caches that are unused for 30 days at `now`, and the longest unused
+    /// ones beyond the limit of all; how many.
+    ///
+    /// # Errors
+    /// If their folder cannot be read or a file not removed.
+    pub async fn sweep_eval_caches(&self, now: SystemTime) -> Result<usize, Error> {
+        let state = self.clone();
+        blocking(move || state.0.eval_caches.sweep(now)).await
+    }
+
+    /// Sweeps the evaluation caches every hour, for as long as it is polled.
+    pub async fn keep_sweeping(&self) {
+        loop {
+            if let Err(error) = self.sweep_eval_caches(SystemTime::now()).await {
+                tracing::warn!(%error, "evaluation caches cannot be swept");
+            }
+            tokio::time::sleep(SWEEP_EVERY).await;
+        }
     }
 
     /// Who has this token.

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use axum::Json;
-use axum::body::Body;
+use axum::body::{Body, BodyDataStream};
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
+use bytes::Bytes;
 use futures_util::StreamExt as _;
 use gradient_daemon::path_info::parse_sha256;
 use gradient_daemon::{NarInfo, PathInfo};
@@ -124,7 +125,7 @@ pub(crate) async fn upload(
 ) -> Result<Json<UploadAnswer>, Error> {
     let answer = receive_upload(&state, &name, &headers, &mut body).await;
     if answer.is_err() || answer.as_ref().is_ok_and(|answer| !answer.is_new) {
-        drain(body).await;
+        drain(body.into_data_stream()).await;
     }
     let outcome = match &answer {
         Ok(answer) if answer.is_new => "stored",
@@ -201,23 +202,30 @@ async fn receive(
     body: &mut Body,
     staged: &mut Staged,
 ) -> Result<Received, Error> {
-    let stall = Duration::from_secs(state.0.settings.stall_secs.max(1));
     let file_limit = nar_size + nar_size / 8 + (64 << 10);
     let mut receiver = Receiver::new(nar_size)?;
     let mut chunks = std::mem::take(body).into_data_stream();
-    loop {
-        let next = tokio::time::timeout(stall, chunks.next()).await;
-        let chunk = match next {
-            Err(_) => return Err(Error::Interrupted(format!("no byte for {stall:?}"))),
-            Ok(None) => return receiver.finish(),
-            Ok(Some(Err(error))) => return Err(Error::Interrupted(error.to_string())),
-            Ok(Some(Ok(chunk))) => chunk,
-        };
+    while let Some(chunk) = next_chunk(state, &mut chunks).await? {
         if receiver.file_size() + chunk.len() as u64 > file_limit {
             return Err(Error::TooLarge { what: "the compressed NAR", limit: file_limit });
         }
         receiver = receiver.take(chunk.clone()).await?;
         staged.write(&chunk).await?;
+    }
+    receiver.finish()
+}
+
+/// The next bytes of a body; `None` at its end.
+pub(crate) async fn next_chunk(
+    state: &CacheState,
+    chunks: &mut BodyDataStream,
+) -> Result<Option<Bytes>, Error> {
+    let stall = Duration::from_secs(state.0.settings.stall_secs.max(1));
+    match tokio::time::timeout(stall, chunks.next()).await {
+        Err(_) => Err(Error::Interrupted(format!("no byte for {stall:?}"))),
+        Ok(Some(Err(error))) => Err(Error::Interrupted(error.to_string())),
+        Ok(Some(Ok(chunk))) => Ok(Some(chunk)),
+        Ok(None) => Ok(None),
     }
 }
 
@@ -275,8 +283,7 @@ fn check(
 
 /// Reads a little more of a body that is not wanted: a sender that is cut off in the middle of
 /// sending would see a broken connection instead of the answer.
-async fn drain(body: Body) {
-    let mut chunks = body.into_data_stream();
+pub(crate) async fn drain(mut chunks: BodyDataStream) {
     let mut drained = 0;
     let limit = Duration::from_secs(2);
     while let Ok(Some(Ok(chunk))) = tokio::time::timeout(limit, chunks.next()).await {

@@ -1,26 +1,19 @@
 //! The service over HTTP, without Nix.
 
-use std::collections::BTreeSet;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+mod service;
 
-use gradient_cache::{
-    CacheSettings, CacheState, METADATA_HEADER, Scope, UploadToken, router, token,
-};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use gradient_cache::METADATA_HEADER;
 use gradient_daemon::nar::{Digest, pack};
 use gradient_daemon::{NarInfo, store_path_of};
 use gradient_domain::{StorePath, nix_base32};
-use reqwest::{Client, Response, StatusCode};
+use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
+use service::{CLUSTER, Service, text};
 
-const SECRET: &[u8] = b"0123456789abcdef";
-const CLUSTER: &str = "the token of the cluster";
-
-struct Service {
-    dir: tempfile::TempDir,
-    url: String,
-    client: Client,
-    state: CacheState,
-}
+const JOB: &str = "build:00000001";
 
 /// A source tree of one file, as an upload.
 struct Source {
@@ -49,36 +42,7 @@ fn source(contents: &[u8]) -> Source {
     }
 }
 
-fn worker_token(assignment: &str) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
-    let token = UploadToken {
-        job: "build:00000001".into(),
-        assignment: assignment.into(),
-        expires_at_ms: u64::try_from(now.as_millis()).expect("fits") + 60_000,
-        scope: Scope::Upload,
-    };
-    token::mint(SECRET, &token)
-}
-
-async fn text(response: Response) -> String {
-    response.text().await.expect("text")
-}
-
 impl Service {
-    async fn start() -> Service {
-        let dir = tempfile::tempdir().expect("temporary folder");
-        let mut settings = CacheSettings::new(dir.path(), "test-1", SECRET.to_vec());
-        settings.cluster_token = Some(CLUSTER.into());
-        settings.nar_size_max_bytes = 1 << 20;
-        let state = CacheState::open(settings).expect("opens");
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("binds");
-        let url = format!("http://{}", listener.local_addr().expect("bound"));
-        let app = router(state.clone());
-        tokio::spawn(async move { axum::serve(listener, app).await });
-        let client = Client::builder().no_proxy().build().expect("client");
-        Service { dir, url, client, state }
-    }
-
     async fn upload(&self, token: &str, name: &str, metadata: &Value, body: Vec<u8>) -> Response {
         let request = self.client.post(format!("{}/cache/upload/{name}", self.url));
         let request = request.header(METADATA_HEADER, metadata.to_string()).body(body);
@@ -88,10 +52,6 @@ impl Service {
     async fn upload_source(&self, token: &str, source: &Source) -> Response {
         let name = source.path.base_name();
         self.upload(token, name, &source.metadata, source.compressed.clone()).await
-    }
-
-    async fn get(&self, path: &str) -> Response {
-        self.client.get(format!("{}{path}", self.url)).send().await.expect("answers")
     }
 
     async fn post(&self, path: &str, token: &str, body: &str) -> Response {
@@ -157,7 +117,7 @@ async fn what_cannot_be_verified_leaves_nothing() {
         metadata[key] = value;
         metadata
     };
-    let worker = worker_token("a1");
+    let worker = service::worker_token(JOB, "a1");
     let bodies = (&good.compressed, &other.compressed);
     let input = |mut metadata: Value| {
         metadata["ca"] = Value::Null;
@@ -238,7 +198,7 @@ async fn a_broken_off_upload_leaves_nothing() {
 #[tokio::test]
 async fn logs_grow_and_are_followed() {
     let service = Service::start().await;
-    let token = worker_token("a7");
+    let token = service::worker_token(JOB, "a7");
     assert_eq!(service.get("/logs/a7").await.status(), StatusCode::NOT_FOUND);
     assert_eq!(service.post("/logs/a7?offset=0", "", "x").await.status(), StatusCode::UNAUTHORIZED);
     assert_eq!(

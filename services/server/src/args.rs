@@ -56,7 +56,7 @@ pub(crate) struct ServerArgs {
     )]
     pub(crate) database_url: String,
 
-    /// Folder of the binary cache and of build logs
+    /// Folder of the binary cache, of build logs and of evaluation caches
     #[arg(
         long,
         env = "GRADIENT_CACHE_DIR",
@@ -72,6 +72,14 @@ pub(crate) struct ServerArgs {
         value_name = "NAME"
     )]
     pub(crate) cache_key_name: String,
+    /// Most bytes of all evaluation caches; those unused for longest go first
+    #[arg(
+        long,
+        env = "GRADIENT_EVAL_CACHE_MAX_TOTAL_BYTES",
+        default_value_t = 10 << 30,
+        value_name = "BYTES"
+    )]
+    pub(crate) eval_cache_max_total_bytes: u64,
     /// Folder where keys for SSH are kept while their evaluations run, readable for this user alone
     #[arg(
         long,
@@ -159,7 +167,7 @@ pub(crate) enum Service {
     Projector,
     /// HTTP/JSON for users.
     Api,
-    /// Binary cache and build logs.
+    /// Binary cache, build logs and evaluation caches.
     Cache,
 }
 

@@ -42,7 +42,13 @@ pub(crate) async fn run(args: ServerArgs) -> anyhow::Result<()> {
     let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
     let mut router = Router::new();
     if args.runs(Service::Cache) {
-        router = router.merge(gradient_cache::router(open_cache(&args)?));
+        let cache = open_cache(&args)?;
+        router = router.merge(gradient_cache::router(cache.clone()));
+        let stop = stop.clone();
+        tasks.spawn(async move {
+            stop.run_until_cancelled(cache.keep_sweeping()).await;
+            Ok(())
+        });
         health.good("cache", "open");
     }
     if args.runs(Service::Scheduler) {
@@ -225,6 +231,7 @@ fn open_cache(args: &ServerArgs) -> anyhow::Result<CacheState> {
     let mut settings = CacheSettings::new(&args.cache_dir, &args.cache_key_name, upload_secret);
     settings.cluster_token =
         Some(secret::read(args.api_token_file.as_deref(), "the users' token")?);
+    settings.eval_cache_total_max_bytes = args.eval_cache_max_total_bytes;
     CacheState::open(settings).context("the cache cannot be opened")
 }
 

@@ -1,5 +1,5 @@
-//! The client of the cache service: store paths down to the local daemon and up from it, and the
-//! pieces of build logs.
+//! The client of the cache service: store paths down to the local daemon and up from it, the pieces
+//! of build logs, and evaluation caches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -15,12 +15,14 @@ use tokio::io::AsyncReadExt as _;
 
 mod closure;
 mod error;
+mod eval_cache;
 mod in_order;
 mod nar_reader;
 mod upload;
 
 pub use closure::Fetched;
 pub use error::CacheError;
+pub use eval_cache::{EVAL_CACHE_BYTES_MAX, compress_eval_cache};
 pub use nar_reader::NarReader;
 pub use upload::Uploaded;
 

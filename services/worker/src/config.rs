@@ -111,6 +111,15 @@ pub struct WorkerArgs {
     /// Recycle an evaluator subprocess above this many bytes after a call
     #[arg(long, env = "GRADIENT_WORKER_EVAL_MAX_RSS", value_name = "BYTES", default_value_t = 2 << 30)]
     pub eval_max_rss: u64,
+    /// Share evaluation caches with the fleet through the cache service, true or false
+    #[arg(
+        long,
+        env = "GRADIENT_WORKER_EVAL_CACHE_SHARE",
+        value_name = "BOOL",
+        default_value_t = true,
+        action = clap::ArgAction::Set
+    )]
+    pub eval_cache_share: bool,
 
     /// Longest time of one call of an evaluator, in seconds; then the attribute at work fails
     #[arg(

@@ -2,6 +2,7 @@
 
 mod fetch;
 mod record;
+mod share;
 
 use std::path::PathBuf;
 
@@ -34,6 +35,8 @@ pub struct Evaluator {
     pub fetcher: Fetcher,
     /// The cache service.
     pub cache: CacheClient,
+    /// Whether evaluation caches are fetched from there and given to it.
+    pub is_sharing: bool,
     /// Asks the scheduler what it knows.
     pub queries: Queries,
 }
@@ -65,6 +68,7 @@ impl Evaluator {
     ) -> JobEnd {
         let evaluation =
             Evaluation { locks: flake.locks.clone(), ..Evaluation::of_flake(&flake.url, patterns) };
+        let shared = self.prepare(running, &evaluation).await;
         let (sink, found) = mpsc::channel::<Found>(FOUND_WAITING_MAX);
         let mut recorder = Recorder::new(self, running, flake);
         // The receiver is the block's own: with its end the discovery is cancelled.
@@ -94,8 +98,13 @@ impl Evaluator {
                     tracing::info!(job = %running.job, %pattern, ?usage, "entry point");
                 }
                 tracing::info!(job = %running.job, attributes = summary.attributes, errors = summary.errors,
-                    is_cached = summary.is_cached,
+                    is_cached = summary.is_cached, calls = summary.calls,
                     wall_ms = u64::try_from(summary.wall.as_millis()).unwrap_or(u64::MAX), "discovery is over");
+                if let Some(shared) =
+                    shared.filter(|_| summary.is_cache_completed && summary.attributes > 0)
+                {
+                    self.give(running, &shared).await;
+                }
                 JobEnd::Completed
             }
             Err(error @ DiscoverError::Flake { .. }) => {

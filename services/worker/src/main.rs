@@ -221,6 +221,7 @@ fn evaluator(
             cache_home,
         ),
         cache: cache.clone(),
+        is_sharing: args.eval_cache_share,
         queries: broker.queries(),
     })
 }

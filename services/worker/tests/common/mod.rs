@@ -62,9 +62,13 @@ impl Cache {
 }
 
 pub(crate) fn upload_token(assignment: &str) -> String {
+    token_of("build:00000001", assignment)
+}
+
+pub(crate) fn token_of(job: &str, assignment: &str) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
     let token = UploadToken {
-        job: "build:00000001".into(),
+        job: job.into(),
         assignment: assignment.into(),
         expires_at_ms: u64::try_from(now.as_millis()).expect("fits") + 600_000,
         scope: Scope::Upload,
