@@ -59,12 +59,16 @@ pub(crate) enum Fact {
     Recurses(bool),
     /// It does not say whether it holds jobs, for this reason.
     Unsure(String),
-    /// It is this text, with this context in Nix's form.
-    Text {
-        /// The text.
-        value: String,
-        /// The context.
-        context: Option<String>,
+    /// It is a derivation that was instantiated.
+    Job {
+        /// The path of its `.drv` file.
+        drv_path: String,
+        /// The context of that path in Nix's form.
+        context: String,
+        /// Its name, if that is known.
+        name: Option<String>,
+        /// Which of the attributes that `nix` looks at it does not have.
+        lacks: Vec<&'static str>,
     },
     /// It cannot be forced.
     Failed(String),
@@ -198,8 +202,13 @@ impl<'a> Writer<'a> {
         let id = self.row(path)?;
         match fact {
             Fact::Missing => Ok(()),
-            Fact::Text { value, context } => {
-                self.set(id, code::STRING, Some(value), context.as_deref())
+            Fact::Job { drv_path, context, name, lacks } => {
+                self.text(id, "drvPath", drv_path, Some(context))?;
+                self.text(id, "type", "derivation", None)?;
+                if let Some(name) = name {
+                    self.text(id, "name", name, None)?;
+                }
+                lacks.iter().try_for_each(|lacking| self.lacking(id, lacking))
             }
             Fact::Forced => self.node(id, &Node::default()),
             Fact::Kind(kind) => self.node(id, &Node { kind: Some(*kind), ..Node::default() }),
@@ -216,7 +225,7 @@ impl<'a> Writer<'a> {
                 for name in names {
                     self.placeholder(id, name)?;
                 }
-                self.set(id, code::ATTRS, None, None)?;
+                self.set(id, code::ATTRS)?;
                 // To readers of Nix's table every row below a complete set is a name of it.
                 let one = "delete from Attributes where parent = ? and type = 3";
                 self.connection.prepare_cached(one)?.execute([id])?;
@@ -236,7 +245,7 @@ impl<'a> Writer<'a> {
             }
         }
         let id = self.row(path)?;
-        self.set(id, code::MISSING, None, None)
+        self.set(id, code::MISSING)
     }
 
     /// The row of a path; made with all rows above it if it is not there.
@@ -248,10 +257,15 @@ impl<'a> Writer<'a> {
             None => (ABOVE_ROOT, ""),
             Some((name, above)) => (self.row(above)?, name.as_str()),
         };
-        self.placeholder(parent, name)?;
         let one = "select rowid from Attributes where parent = ? and name = ?";
         let mut one = self.connection.prepare_cached(one)?;
-        let id = one.query_row((parent, name), |row| row.get(0))?;
+        let id = match one.query_row((parent, name), |row| row.get(0)).optional()? {
+            Some(id) => id,
+            None => {
+                self.placeholder(parent, name)?;
+                self.connection.last_insert_rowid()
+            }
+        };
         self.ids.insert(path, id);
         Ok(id)
     }
@@ -264,15 +278,33 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn set(
+    fn set(&self, id: i64, code: i64) -> Result<(), CacheError> {
+        let one = "update Attributes set type = ?, value = null, context = null where rowid = ?";
+        self.connection.prepare_cached(one)?.execute([code, id])?;
+        Ok(())
+    }
+
+    /// A text below a derivation.
+    fn text(
         &self,
-        id: i64,
-        code: i64,
-        value: Option<&str>,
+        parent: i64,
+        name: &str,
+        value: &str,
         context: Option<&str>,
     ) -> Result<(), CacheError> {
-        let one = "update Attributes set type = ?, value = ?, context = ? where rowid = ?";
-        self.connection.prepare_cached(one)?.execute(params![code, value, context, id])?;
+        let one = "insert into Attributes(parent, name, type, value, context)
+                   values (?, ?, 2, ?, ?)
+                   on conflict(parent, name) do update set
+                     type = 2, value = excluded.value, context = excluded.context";
+        self.connection.prepare_cached(one)?.execute(params![parent, name, value, context])?;
+        Ok(())
+    }
+
+    /// An attribute that a derivation does not have.
+    fn lacking(&self, parent: i64, name: &str) -> Result<(), CacheError> {
+        let one = "insert into Attributes(parent, name, type) values (?, ?, 3)
+                   on conflict(parent, name) do nothing";
+        self.connection.prepare_cached(one)?.execute((parent, name))?;
         Ok(())
     }
 

@@ -138,9 +138,14 @@ where
     }
 
     fn learn(&mut self, path: Vec<String>, fact: Fact) {
-        if self.rows.is_some() {
-            self.facts.push((path, fact));
+        if self.rows.is_none() {
+            return;
         }
+        if matches!(fact, Fact::Kind(_)) {
+            // What a value is says that it can be forced.
+            self.facts.pop_if(|(of, known)| *known == Fact::Forced && *of == path);
+        }
+        self.facts.push((path, fact));
     }
 
     /// Notes an error if every evaluation will meet it again, and passes it on.
@@ -352,26 +357,22 @@ where
         let path = at.path();
         let job = match self.inner()?.job(&value) {
             Ok(job) => job,
-            Err(error) => return Err(self.failed(below(&path, "drvPath"), error)),
-        };
-        let context = Some(format!("={}", job.drv_path.base_name()));
-        let text = |value: String, context| Fact::Text { value, context };
-        self.learn(below(&path, "drvPath"), text(job.drv_path.to_string(), context));
-        self.learn(below(&path, "type"), text("derivation".to_owned(), None));
-        if let Some(name) = job.extra.as_ref().and_then(|extra| extra.name.clone()) {
-            self.learn(below(&path, "name"), text(name, None));
-        }
-        for name in LOOKED_AT_BY_NIX {
-            if !self.inner()?.has(&value, name) {
-                self.learn(below(&path, name), Fact::Missing);
+            Err(error) => {
+                let drv_path = [path.as_slice(), &["drvPath".to_owned()]].concat();
+                return Err(self.failed(drv_path, error));
             }
-        }
+        };
+        let inner = self.inner()?;
+        let lacks = LOOKED_AT_BY_NIX.into_iter().filter(|name| !inner.has(&value, name)).collect();
+        let fact = Fact::Job {
+            drv_path: job.drv_path.to_string(),
+            context: format!("={}", job.drv_path.base_name()),
+            name: job.extra.as_ref().and_then(|extra| extra.name.clone()),
+            lacks,
+        };
+        self.learn(path, fact);
         Ok(job)
     }
-}
-
-fn below(path: &[String], name: &str) -> Vec<String> {
-    [path, &[name.to_owned()]].concat()
 }
 
 /// Nothing is behind this: whatever a cache does not know cannot be had.
