@@ -147,6 +147,9 @@ impl EvalCache {
         connection.busy_timeout(BUSY_WAIT)?;
         // The last one to close must not remove the log of a file that was made anew meanwhile.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        // Every query is a look-up by its key. Without this each new value bound to a statement would
+        // have it planned anew.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         connection.pragma_update(None, "journal_mode", "wal")?;
         connection.pragma_update(None, "synchronous", "normal")?;
         connection.set_prepared_statement_cache_capacity(32);
