@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
-use crate::file::{CacheError, EvalCache, remove, with_suffix};
+use crate::file::{CacheError, EvalCache, remove_files, remove_sides, with_suffix};
 
 /// Why a cache was not exported.
 #[derive(Debug, thiserror::Error)]
@@ -29,11 +29,11 @@ pub fn export(cache: &EvalCache, target: &Path) -> Result<u64, ExportError> {
     if let Some(folder) = target.parent() {
         fs::create_dir_all(folder)?;
     }
-    let copy = with_suffix(target, ".tmp");
+    let copy = with_suffix(target, &format!(".{}.tmp", std::process::id()));
     snapshot(cache, &copy)?;
     let attributes = strip(&copy)?;
     // What Nix keeps beside an older file does not belong to the new one.
-    remove(target)?;
+    remove_sides(target)?;
     fs::rename(&copy, target)?;
     Ok(attributes)
 }
@@ -43,7 +43,7 @@ pub fn export(cache: &EvalCache, target: &Path) -> Result<u64, ExportError> {
 /// # Errors
 /// If the cache does not answer or the copy cannot be written.
 pub fn snapshot(cache: &EvalCache, copy: &Path) -> Result<(), ExportError> {
-    remove(copy)?;
+    remove_files(copy)?;
     let name = copy.to_string_lossy().into_owned();
     cache.connection.execute("vacuum into ?", [name]).map_err(CacheError::from)?;
     Ok(())
@@ -54,7 +54,8 @@ fn strip(copy: &Path) -> Result<u64, CacheError> {
     let connection = Connection::open(copy)?;
     connection.pragma_update(None, "journal_mode", "delete")?;
     connection.execute_batch(
-        "drop table GradientCache; drop table GradientNode; drop table GradientComplete; vacuum;",
+        "drop table GradientCache; drop table GradientNode; drop table GradientComplete; \
+         drop table GradientWarning; vacuum;",
     )?;
     Ok(connection.query_row("select count(*) from Attributes", [], |row| row.get(0))?)
 }

@@ -1,9 +1,9 @@
 //! One cache file: opened, checked, healed.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gradient_ipc::fingerprint::CACHE_SCHEMA;
 use rusqlite::config::DbConfig;
@@ -11,6 +11,9 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 /// How long a write waits for the other writers of the file. Each of them writes for milliseconds.
 const BUSY_WAIT: Duration = Duration::from_secs(30);
+/// How long to wait for the lock of a folder, and between two looks at it.
+const LOCK_WAIT: Duration = Duration::from_secs(30);
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 /// SQLite's own suffixes of the files beside the main one.
 pub(crate) const SIDE_FILES: [&str; 2] = ["-wal", "-shm"];
 /// Serialises opening and healing in a folder.
@@ -34,6 +37,7 @@ create table if not exists GradientCache(
 create table if not exists GradientNode(
   attribute integer primary key,
   kind integer,
+  unkind text,
   recurses integer,
   unsure text,
   error text
@@ -42,8 +46,12 @@ create table if not exists GradientComplete(
   request text primary key,
   digest text not null,
   attributes integer not null,
-  errors integer not null,
-  warnings text not null
+  errors integer not null
+);
+create table if not exists GradientWarning(
+  attribute text not null,
+  warning text not null,
+  primary key (attribute, warning)
 );
 ";
 
@@ -121,7 +129,7 @@ impl EvalCache {
         let _lock = lock(folder)?;
         match Self::try_open(path, fingerprint) {
             Err(error) if error.is_of_no_use() => {
-                remove(path).map_err(|source| io_error(path, source))?;
+                remove_files(path).map_err(|source| io_error(path, source))?;
                 Self::try_open(path, fingerprint)
             }
             opened => opened,
@@ -218,10 +226,17 @@ impl EvalCache {
 }
 
 /// Removes a cache file and what SQLite keeps beside it. Whoever has it open writes into the void.
+/// Nobody opens a cache of the same folder meanwhile.
 ///
 /// # Errors
-/// If a file cannot be removed.
-pub fn remove(path: &Path) -> io::Result<()> {
+/// If a file cannot be removed, or the folder not locked.
+pub fn remove(path: &Path) -> Result<(), CacheError> {
+    let _lock = lock(path.parent().unwrap_or(Path::new(".")))?;
+    remove_files(path).map_err(|source| io_error(path, source))
+}
+
+/// As [`remove`], for those who hold the lock of the folder, or a file that nobody else knows.
+pub(crate) fn remove_files(path: &Path) -> io::Result<()> {
     // The log first: it must never meet a new main file.
     remove_sides(path)?;
     remove_file(path)
@@ -249,11 +264,22 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 /// Locks a folder of caches until the result is dropped. Held for milliseconds.
 pub(crate) fn lock(folder: &Path) -> Result<File, CacheError> {
     let path = folder.join(LOCK_FILE);
-    let locked = File::options().create(true).append(true).open(&path).and_then(|file| {
-        file.lock()?;
-        Ok(file)
-    });
-    locked.map_err(|source| io_error(&path, source))
+    let file = File::options().create(true).append(true).open(&path);
+    let file = file.map_err(|source| io_error(&path, source))?;
+    let begin = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if begin.elapsed() < LOCK_WAIT => {
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            Err(TryLockError::WouldBlock) => {
+                let source = io::Error::from(io::ErrorKind::TimedOut);
+                return Err(io_error(&path, source));
+            }
+            Err(TryLockError::Error(source)) => return Err(io_error(&path, source)),
+        }
+    }
 }
 
 pub(crate) fn io_error(path: &Path, source: io::Error) -> CacheError {

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::file::{
-    CacheError, SIDE_FILES, TABLES, io_error, lock, remove, remove_sides, with_suffix,
+    CacheError, SIDE_FILES, TABLES, io_error, lock, remove_files, remove_sides, with_suffix,
 };
 
 /// Suffix of cache files.
@@ -152,7 +152,7 @@ impl Folder {
         }
         let _lock = lock(&self.path)?;
         for kept in &chosen {
-            remove(&kept.path).map_err(|source| io_error(&kept.path, source))?;
+            remove_files(&kept.path).map_err(|source| io_error(&kept.path, source))?;
         }
         Ok(chosen)
     }

@@ -15,7 +15,7 @@ use crate::file::{CacheError, EvalCache, remove};
 use crate::rows::code;
 use crate::tree::{CachedTree, NoTree};
 
-/// Most warnings that are kept of one evaluation.
+/// Most warnings that are kept in one file.
 pub const WARNINGS_MAX: usize = 1_000;
 
 /// What was asked of a flake.
@@ -58,6 +58,17 @@ pub struct Evaluated {
 }
 
 impl Evaluated {
+    /// The warnings about what was found, what leads there, and the flake as a whole.
+    fn concerning(&self, warnings: Vec<Warned>) -> Vec<Warned> {
+        let paths = self.jobs.iter().map(|(path, _)| path);
+        let paths = paths.chain(self.errors.iter().map(|error| &error.attr));
+        let ways: BTreeSet<&[String]> =
+            paths.flat_map(|path| (0..=path.0.len()).map(|len| &path.0[..len])).collect();
+        let concerns =
+            |(attr, _): &Warned| attr.as_ref().is_none_or(|attr| ways.contains(attr.0.as_slice()));
+        warnings.into_iter().filter(concerns).collect()
+    }
+
     /// A digest of the derivations and errors.
     fn digest(&self) -> String {
         let mut digest = Sha256::new();
@@ -98,28 +109,30 @@ pub fn replay(
     request: &Request,
     exists: impl Fn(&StorePath) -> bool + 'static,
 ) -> Result<Replay, CacheError> {
-    let Some((digest, warnings)) = cache.completed(request)? else {
+    let Some(digest) = cache.completed(request)? else {
         return Ok(Replay::Incomplete);
     };
+    let warnings = cache.warnings()?;
     let path = cache.path().to_owned();
     let mut tree = CachedTree::in_memory(cache, || Ok(NoTree), exists)?;
     match walk(&mut tree, request) {
         None => Ok(Replay::Incomplete),
         Some(outcome) if outcome.digest() == digest => {
+            let warnings = outcome.concerning(warnings);
             Ok(Replay::Complete(Evaluated { warnings, ..outcome }))
         }
         Some(_) => {
             drop(tree);
-            remove(&path).map_err(|source| CacheError::Io { path, source })?;
+            remove(&path)?;
             Ok(Replay::Incomplete)
         }
     }
 }
 
 impl EvalCache {
-    /// Notes that an evaluation of this request is complete, if the file alone can answer it; then
-    /// moves what was written into the main file. Called last, by the one that ran the evaluation.
-    /// Says whether it was noted.
+    /// Keeps the warnings of an evaluation, and notes that it is complete if the file alone can answer
+    /// it; then moves what was written into the main file. Called last, by the one that ran the
+    /// evaluation. Says whether it was noted.
     ///
     /// # Errors
     /// If the file does not answer.
@@ -129,26 +142,23 @@ impl EvalCache {
         warnings: &[Warned],
         exists: impl Fn(&StorePath) -> bool + 'static,
     ) -> Result<bool, CacheError> {
+        self.keep_warnings(warnings)?;
         let mut tree = CachedTree::in_memory(self, || Ok(NoTree), exists)?;
         let outcome = walk(&mut tree, request);
         let Some(cache) = tree.into_cache() else {
             return Ok(false);
         };
         if let Some(outcome) = &outcome {
-            let kept = &warnings[..warnings.len().min(WARNINGS_MAX)];
-            let warnings = serde_json::to_string(kept).unwrap_or_else(|_| "[]".to_owned());
-            let one = "insert into GradientComplete(request, digest, attributes, errors, warnings)
-                       values (?, ?, ?, ?, ?)
+            let one = "insert into GradientComplete(request, digest, attributes, errors)
+                       values (?, ?, ?, ?)
                        on conflict(request) do update set
                          digest = excluded.digest,
                          attributes = excluded.attributes,
-                         errors = excluded.errors,
-                         warnings = excluded.warnings";
+                         errors = excluded.errors";
             let counts = (outcome.jobs.len() as u64, outcome.errors.len() as u64);
-            cache.connection.execute(
-                one,
-                params![request.key(), outcome.digest(), counts.0, counts.1, warnings],
-            )?;
+            cache
+                .connection
+                .execute(one, params![request.key(), outcome.digest(), counts.0, counts.1])?;
         }
         cache.checkpoint()?;
         Ok(outcome.is_some())
@@ -174,19 +184,43 @@ impl EvalCache {
         Ok(false)
     }
 
-    /// The digest and the warnings of a completed evaluation.
-    fn completed(&self, request: &Request) -> Result<Option<(String, Vec<Warned>)>, CacheError> {
-        let one = "select digest, warnings from GradientComplete where request = ?";
-        let found: Option<(String, String)> = self
-            .connection
-            .query_row(one, [request.key()], |row| Ok((row.get(0)?, row.get(1)?)))
-            .optional()?;
-        let Some((digest, warnings)) = found else {
-            return Ok(None);
-        };
-        let damaged = |error: serde_json::Error| CacheError::Damaged(error.to_string());
-        Ok(Some((digest, serde_json::from_str(&warnings).map_err(damaged)?)))
+    /// The digest of a completed evaluation.
+    fn completed(&self, request: &Request) -> Result<Option<String>, CacheError> {
+        let one = "select digest from GradientComplete where request = ?";
+        let found = self.connection.query_row(one, [request.key()], |row| row.get(0)).optional();
+        Ok(found?)
     }
+
+    /// Keeps warnings for later evaluations, whatever those ask for: an attribute that is known is not
+    /// evaluated again and warns no more.
+    fn keep_warnings(&self, warnings: &[Warned]) -> Result<(), CacheError> {
+        let one = "insert into GradientWarning(attribute, warning)
+                   select ?1, ?2 where (select count(*) from GradientWarning) < ?3
+                   on conflict do nothing";
+        let mut one = self.connection.prepare(one)?;
+        for (attr, warning) in warnings.iter().filter(|(_, text)| !is_of_the_network(text)) {
+            let attr = serde_json::to_string(attr).unwrap_or_default();
+            one.execute(params![attr, warning, WARNINGS_MAX])?;
+        }
+        Ok(())
+    }
+
+    fn warnings(&self) -> Result<Vec<Warned>, CacheError> {
+        let mut all = self.connection.prepare("select attribute, warning from GradientWarning")?;
+        let rows = all.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)))?;
+        let mut warnings = Vec::new();
+        for row in rows {
+            let (attr, warning) = row?;
+            let damaged = |error: serde_json::Error| CacheError::Damaged(error.to_string());
+            warnings.push((serde_json::from_str(&attr).map_err(damaged)?, warning));
+        }
+        Ok(warnings)
+    }
+}
+
+/// What a download says of itself is nothing about the flake.
+fn is_of_the_network(warning: &str) -> bool {
+    warning.contains("unable to download") || warning.contains("; retrying in")
 }
 
 /// Walks the whole request over the cache alone; `None` as soon as it does not know something.

@@ -7,6 +7,9 @@ use rusqlite::{OptionalExtension, TransactionBehavior, params};
 
 use crate::file::{CacheError, EvalCache};
 
+/// Most rows that are held in memory, long texts counted as several: some hundred bytes each.
+const ROWS_MAX: i64 = 1_000_000;
+
 /// Parent of the root's row.
 pub(crate) const ABOVE_ROOT: i64 = 0;
 
@@ -37,6 +40,8 @@ pub(crate) struct Row {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) kind: Option<NodeKind>,
+    /// Why it does not say what it is.
+    pub(crate) unkind: Option<String>,
     pub(crate) recurses: Option<bool>,
     /// Why it does not say whether it holds jobs.
     pub(crate) unsure: Option<String>,
@@ -53,6 +58,8 @@ pub(crate) enum Fact {
     Forced,
     /// It can be forced and is this.
     Kind(NodeKind),
+    /// It can be forced and does not say what it is, for this reason.
+    Unkind(String),
     /// It is a set of these attributes.
     Names(Vec<String>),
     /// Whether it says that it holds jobs.
@@ -81,8 +88,17 @@ pub(crate) enum Rows {
 }
 
 impl Rows {
-    /// A copy of all rows, for a walk over all of them.
+    /// A copy of all rows, for a walk over all of them; the file itself if they are too many.
     pub(crate) fn in_memory(file: EvalCache) -> Result<Rows, CacheError> {
+        let size: i64 = file.connection.query_row(
+            "select (select count(*) from Attributes)
+                  + (select coalesce(sum(length(error)), 0) / 256 from GradientNode)",
+            [],
+            |row| row.get(0),
+        )?;
+        if size > ROWS_MAX {
+            return Ok(Rows::File(file));
+        }
         let mut rows: HashMap<i64, BTreeMap<String, Row>> = HashMap::new();
         {
             let mut all = file.connection.prepare(&select("1"))?;
@@ -141,7 +157,7 @@ impl Rows {
 fn select(condition: &str) -> String {
     format!(
         "select a.parent, a.name, a.rowid, a.type, a.value, n.attribute, n.kind, n.recurses, n.error,
-                n.unsure
+                n.unsure, n.unkind
          from Attributes a left join GradientNode n on n.attribute = a.rowid where {condition}"
     )
 }
@@ -151,7 +167,9 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
     let kind: Option<u8> = row.get(6)?;
     let (recurses, error) = (row.get(7)?, row.get(8)?);
     let unsure = row.get(9)?;
-    let node = is_node.map(|_| Node { kind: kind.and_then(kind_of), recurses, unsure, error });
+    let unkind = row.get(10)?;
+    let kind = kind.and_then(kind_of);
+    let node = is_node.map(|_| Node { kind, unkind, recurses, unsure, error });
     Ok(Row { id: row.get(2)?, code: row.get(3)?, value: row.get(4)?, node })
 }
 
@@ -212,6 +230,9 @@ impl<'a> Writer<'a> {
             }
             Fact::Forced => self.node(id, &Node::default()),
             Fact::Kind(kind) => self.node(id, &Node { kind: Some(*kind), ..Node::default() }),
+            Fact::Unkind(why) => {
+                self.node(id, &Node { unkind: Some(why.clone()), ..Node::default() })
+            }
             Fact::Recurses(recurses) => {
                 self.node(id, &Node { recurses: Some(*recurses), ..Node::default() })
             }
@@ -310,16 +331,17 @@ impl<'a> Writer<'a> {
 
     /// Adds to what is known of a forced value.
     fn node(&self, id: i64, node: &Node) -> Result<(), CacheError> {
-        let one = "insert into GradientNode(attribute, kind, recurses, unsure, error)
-                   values (?, ?, ?, ?, ?)
+        let one = "insert into GradientNode(attribute, kind, unkind, recurses, unsure, error)
+                   values (?, ?, ?, ?, ?, ?)
                    on conflict(attribute) do update set
                      kind = coalesce(excluded.kind, kind),
+                     unkind = coalesce(excluded.unkind, unkind),
                      recurses = coalesce(excluded.recurses, recurses),
                      unsure = coalesce(excluded.unsure, unsure),
                      error = coalesce(excluded.error, error)";
-        let Node { kind, recurses, unsure, error } = node;
-        let kind = kind.map(number);
-        self.connection.prepare_cached(one)?.execute(params![id, kind, recurses, unsure, error])?;
+        let Node { kind, unkind, recurses, unsure, error } = node;
+        let values = params![id, kind.map(number), unkind, recurses, unsure, error];
+        self.connection.prepare_cached(one)?.execute(values)?;
         Ok(())
     }
 }

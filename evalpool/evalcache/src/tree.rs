@@ -28,6 +28,8 @@ pub struct CachedTree<T> {
     exists: Exists,
     facts: Vec<(Vec<String>, Fact)>,
     forced: u64,
+    /// Why the tree behind the cache cannot be opened.
+    broken: Option<TreeError>,
     /// Where the walk is, for a tree that is opened in the middle of one.
     begun: Option<AttrPath>,
 }
@@ -75,6 +77,7 @@ where
             exists: Box::new(exists),
             facts: Vec::new(),
             forced: 0,
+            broken: None,
             begun: None,
         }
     }
@@ -95,9 +98,11 @@ where
         self.forced
     }
 
-    /// The tree behind the cache, if it was opened.
-    pub fn opened(&mut self) -> Option<&mut T> {
-        self.inner.as_mut()
+    /// Why the tree behind the cache could not be opened, if that was tried. What a walk found then is
+    /// no answer: an error of the whole stands where errors of attributes should.
+    #[must_use]
+    pub fn broken(&self) -> Option<&TreeError> {
+        self.broken.as_ref()
     }
 
     /// Writes what was learned since the last time, in one transaction. A cache that cannot be
@@ -161,7 +166,12 @@ where
         let inner = match self.inner.take() {
             Some(inner) => inner,
             None => {
-                let mut inner = (self.open)()?;
+                if let Some(error) = &self.broken {
+                    return Err(error.clone());
+                }
+                // Nothing about an attribute follows from it.
+                let opened = (self.open)().map_err(|error| TreeError::passing(error.message));
+                let mut inner = opened.inspect_err(|error| self.broken = Some(error.clone()))?;
                 if let Some(path) = &self.begun {
                     inner.begin(path);
                 }
@@ -232,8 +242,12 @@ where
     }
 
     fn kind(&mut self, at: &Self::Node) -> Result<NodeKind, TreeError> {
-        if let Some(kind) = at.node().and_then(|node| node.kind) {
-            return Ok(kind);
+        if let Some(node) = at.node() {
+            match (node.kind, &node.unkind) {
+                (Some(kind), _) => return Ok(kind),
+                (None, Some(why)) => return Err(TreeError::repeatable(why.clone())),
+                (None, None) => {}
+            }
         }
         if at.row.as_ref().is_some_and(|row| row.code == code::STRING) {
             return Ok(NodeKind::Value(ValueKind::String));
@@ -244,7 +258,13 @@ where
                 self.learn(at.path(), Fact::Kind(kind));
                 Ok(kind)
             }
-            Err(error) => Err(self.failed(at.path(), error)),
+            Err(error) => {
+                // Whoever does not ask what it is goes through it.
+                if error.is_repeatable {
+                    self.learn(at.path(), Fact::Unkind(error.message.clone()));
+                }
+                Err(error)
+            }
         }
     }
 

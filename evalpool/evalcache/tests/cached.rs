@@ -136,11 +136,17 @@ proptest! {
             let Replay::Complete(known) = replay(cache, &request, |_| true).expect("an answer") else {
                 panic!("the cache does not know what it was told");
             };
-            let jobs = plain.0.iter().filter(|(_, result)| result.is_ok()).count();
-            prop_assert_eq!(known.jobs.len(), jobs);
-            let failed = plain.0.len() - jobs;
-            prop_assert!(known.errors.len() <= plain.1.len() + failed);
-            prop_assert!(known.errors.len() >= plain.1.len());
+            let jobs: Vec<_> = plain
+                .0
+                .iter()
+                .filter_map(|(path, result)| Some((path.clone(), result.clone().ok()?)))
+                .collect();
+            prop_assert_eq!(known.jobs, jobs);
+            let failed = plain.0.iter().filter_map(|(path, result)| {
+                Some(AttrError { attr: path.clone(), message: result.clone().err()? })
+            });
+            let errors: BTreeSet<_> = plain.1.iter().cloned().chain(failed).collect();
+            prop_assert_eq!(known.errors, errors.into_iter().collect::<Vec<_>>());
             prop_assert_eq!(known.warnings, vec![(None, "w".to_owned())]);
         }
     }
@@ -270,10 +276,11 @@ fn a_changed_answer_is_noticed() {
     let root = packages(4);
     let dir = tempfile::tempdir().expect("a folder");
     let path = file(&dir);
-    filled(&path, &root);
+    let right = filled(&path, &root);
     let text = std::fs::read(&path).expect("the file");
     // One letter of one stored path, in a page that stays well-formed.
-    let wanted = format!("{}-x.drv", "0".repeat(32));
+    let (_, job) = right.0.first().expect("a job");
+    let wanted = job.clone().expect("a derivation").drv_path.base_name().to_owned();
     let at = text
         .windows(wanted.len())
         .position(|window| window == wanted.as_bytes())
@@ -358,6 +365,62 @@ fn what_may_pass_is_not_kept() {
     assert!(!cache.complete(&all(), &[], |_| true).expect("an answer"), "it is not complete");
     assert!(!is_complete(&path));
     assert!(filled(&path, &root).0.iter().all(|(_, result)| result.is_ok()));
+}
+
+#[test]
+fn a_tree_that_cannot_be_opened_says_so_and_leaves_nothing() {
+    let root = packages(2);
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = file(&dir);
+    filled(&path, &root);
+    let cache = EvalCache::open(&path, FINGERPRINT).expect("a cache");
+    let mut opened = 0;
+    let open = move || {
+        opened += 1;
+        assert_eq!(opened, 1, "it is tried once");
+        Err::<Owned, _>(TreeError::repeatable("the input is gone"))
+    };
+    let mut tree = CachedTree::new(Some(cache), open, |_| true);
+    let other = request("packages.x.p000.inner".parse().expect("patterns"), all().recursion);
+    let _ = walk(&mut tree, &other, CachedTree::flush);
+    assert_eq!(tree.broken().map(|error| error.message.as_str()), Some("the input is gone"));
+    drop(tree);
+    let mut tree = cached(&path, &root);
+    assert_eq!(walk(&mut tree, &other, CachedTree::flush).1, BTreeSet::new());
+}
+
+#[test]
+fn warnings_are_kept_by_attribute_and_told_to_whoever_asks_for_it() {
+    let root = packages(3);
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = file(&dir);
+    let attr = |name: &str| Some(["packages", "x", name].into_iter().collect::<AttrPath>());
+    let open = || EvalCache::open(&path, FINGERPRINT).expect("a cache");
+    let one = request("packages.x.p000".parse().expect("patterns"), all().recursion);
+    let mut tree = cached(&path, &root);
+    let _ = walk(&mut tree, &one, CachedTree::flush);
+    drop(tree);
+    let told = [
+        (attr("p000"), "warning: a".to_owned()),
+        (None, "warning: unable to download 'x'; retrying in 3 ms".to_owned()),
+    ];
+    assert!(open().complete(&one, &told, |_| true).expect("noted"));
+    // p000 is known by now and warns no more.
+    let mut tree = cached(&path, &root);
+    let _ = walk(&mut tree, &all(), CachedTree::flush);
+    drop(tree);
+    let more = [(attr("p001"), "warning: b".to_owned()), (None, "warning: all".to_owned())];
+    assert!(open().complete(&all(), &more, |_| true).expect("noted"));
+    let warnings = |request: &Request| match replay(open(), request, |_| true) {
+        Ok(Replay::Complete(known)) => known.warnings.into_iter().map(|(_, text)| text).collect(),
+        other => panic!("{other:?}"),
+    };
+    let mut all_of_them: Vec<String> = warnings(&all());
+    all_of_them.sort();
+    assert_eq!(all_of_them, ["warning: a", "warning: all", "warning: b"]);
+    let mut of_one: Vec<String> = warnings(&one);
+    of_one.sort();
+    assert_eq!(of_one, ["warning: a", "warning: all"]);
 }
 
 #[test]

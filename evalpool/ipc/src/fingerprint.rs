@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 
 /// Version of the walk's rules and of the cache's tables. Whoever changes what a walk finds raises it.
-pub const CACHE_SCHEMA: u32 = 1;
+pub const CACHE_SCHEMA: u32 = 2;
 
 /// The evaluator's part of a fingerprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

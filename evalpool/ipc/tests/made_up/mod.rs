@@ -16,6 +16,8 @@ pub(crate) enum Value {
     Opaque(BTreeMap<String, Value>),
     Derivation(BTreeMap<String, Value>),
     BrokenDerivation,
+    /// A set whose `type` throws.
+    Unsure(BTreeMap<String, Value>),
     Plain,
     Throws,
     /// A function without arguments, and its result.
@@ -49,6 +51,7 @@ impl<'a> AttrTree for Tree<'a> {
             Value::Function(_) => Ok(NodeKind::Value(ValueKind::Function)),
             Value::Plain => Ok(NodeKind::Value(ValueKind::String)),
             Value::Throws => Err(TreeError::repeatable("boom")),
+            Value::Unsure(_) => Err(TreeError::repeatable("type boom")),
         }
     }
 
@@ -105,7 +108,9 @@ impl<'a> AttrTree for Tree<'a> {
     fn job(&mut self, node: &&'a Value) -> Result<Job, TreeError> {
         match node {
             Value::Derivation(_) => {
-                let base_name = format!("{}-x.drv", "0".repeat(32));
+                // Each has a path of its own.
+                let number = std::ptr::from_ref::<Value>(node) as usize;
+                let base_name = format!("{number:032}-x.drv");
                 let drv_path = StorePath::from_base_name(&base_name).expect("valid");
                 Ok(Job { drv_path, extra: None })
             }
@@ -116,7 +121,9 @@ impl<'a> AttrTree for Tree<'a> {
 
 fn children(value: &Value) -> Option<&BTreeMap<String, Value>> {
     match value {
-        Value::Set(set) | Value::Opaque(set) | Value::Derivation(set) => Some(set),
+        Value::Set(set) | Value::Opaque(set) | Value::Derivation(set) | Value::Unsure(set) => {
+            Some(set)
+        }
         Value::BrokenDerivation | Value::Plain | Value::Throws | Value::Function(_) => None,
     }
 }
@@ -139,6 +146,7 @@ fn any_value() -> impl Strategy<Value = Value> {
         prop_oneof![
             8 => set.clone().prop_map(Value::Set),
             1 => set.clone().prop_map(Value::Opaque),
+            1 => set.clone().prop_map(Value::Unsure),
             1 => set.clone().prop_map(|set| Value::Function(Value::Set(set).into())),
             1 => set.prop_map(Value::Derivation),
         ]
