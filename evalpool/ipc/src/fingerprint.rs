@@ -12,6 +12,8 @@ pub struct NixIdentity<'a> {
     pub version: &'a str,
     /// Folder that store paths begin with.
     pub store_dir: &'a str,
+    /// The settings that the evaluator is given, as text: features, limits, purity.
+    pub config: &'a str,
 }
 
 /// The fingerprint of a locked flake in hexadecimal; `None` if the reference is not locked, so that
@@ -24,7 +26,7 @@ pub fn fingerprint(reference: &str, locks: &str, nix: NixIdentity<'_>) -> Option
     let mut digest = Sha256::new();
     digest.update(b"gradient-eval-cache");
     digest.update(CACHE_SCHEMA.to_le_bytes());
-    for part in [reference, locks, nix.version, nix.store_dir] {
+    for part in [reference, locks, nix.version, nix.store_dir, nix.config] {
         digest.update((part.len() as u64).to_le_bytes());
         digest.update(part.as_bytes());
     }
@@ -49,7 +51,8 @@ pub fn is_locked(reference: &str) -> bool {
 mod tests {
     use super::*;
 
-    const NIX: NixIdentity<'_> = NixIdentity { version: "2.26.3", store_dir: "/nix/store" };
+    const NIX: NixIdentity<'_> =
+        NixIdentity { version: "2.26.3", store_dir: "/nix/store", config: "pure-eval = true" };
     const FLAKE: &str = "path:/nix/store/x-source?narHash=sha256-abc";
 
     #[test]
@@ -82,6 +85,7 @@ mod tests {
             name(FLAKE, "{ }", NIX),
             name(FLAKE, "{}", NixIdentity { version: "2.28.4", ..NIX }),
             name(FLAKE, "{}", NixIdentity { store_dir: "/gnu/store", ..NIX }),
+            name(FLAKE, "{}", NixIdentity { config: "", ..NIX }),
             // The border between two parts is part of them.
             name(&format!("{FLAKE}{{"), "}", NIX),
         ];

@@ -22,8 +22,9 @@ impl EvalError {
 }
 
 /// C++ types of errors that follow from the flake alone. `InvalidPathError` is no such type: a path
-/// can become valid.
-const REPEATABLE: [&str; 9] = [
+/// can become valid; nor is `RestrictedPathError`: what may be read depends on what this process
+/// has fetched before.
+const REPEATABLE: [&str; 8] = [
     "EvalError",
     "AssertionError",
     "ThrownError",
@@ -32,16 +33,23 @@ const REPEATABLE: [&str; 9] = [
     "UndefinedVarError",
     "MissingArgumentError",
     "InfiniteRecursionError",
-    "RestrictedPathError",
+];
+
+/// Words of errors of these types that do not follow from the flake: a limit, a setting, and what came
+/// over the network.
+const PASSING: [&str; 5] = [
+    "stack overflow",
+    "'allow-import-from-derivation' is disabled",
+    "hash mismatch",
+    "unable to download",
+    "restricted mode",
 ];
 
 /// Whether an error of this C++ type with this message follows from the flake alone, and neither
 /// from a limit (the depth of calls) nor from the settings about imports from derivations.
 pub(crate) fn is_repeatable(type_name: &str, message: &str) -> bool {
     let name = type_name.trim().trim_start_matches("nix::");
-    REPEATABLE.contains(&name)
-        && !message.contains("stack overflow")
-        && !message.contains("'allow-import-from-derivation' is disabled")
+    REPEATABLE.contains(&name) && !PASSING.iter().any(|words| message.contains(words))
 }
 
 impl fmt::Display for EvalError {
@@ -134,6 +142,9 @@ mod tests {
                 "cannot build 'x' because 'allow-import-from-derivation' is disabled",
                 false,
             ),
+            ("nix::EvalError", "hash mismatch in file downloaded from 'http://x'", false),
+            ("nix::EvalError", "NAR hash mismatch in input", false),
+            ("nix::RestrictedPathError", "access to /x is forbidden in pure mode", false),
             ("nix::InvalidPathError", "path is not valid", false),
             ("nix::Error", "import from derivation failed", false),
             ("nix::FileTransferError", "unable to download", false),

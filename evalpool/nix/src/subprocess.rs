@@ -117,6 +117,7 @@ impl Child {
                 let tree = self.tree(source)?;
                 let planned = walker::plan(tree, &patterns, recursion);
                 tree.flush();
+                whole(tree)?;
                 Response::PlanOk(planned?)
             }
             Request::List(List { source, shard, excludes }) => {
@@ -124,6 +125,7 @@ impl Child {
                 let tree = self.tree(source)?;
                 let listed = walker::list(tree, &shard, &excludes);
                 tree.flush();
+                whole(tree)?;
                 Response::ListOk(listed?)
             }
             Request::Fingerprint(of) => {
@@ -195,7 +197,9 @@ impl Child {
     fn fingerprint(&self, of: &Fingerprint) -> Result<Option<String>, TreeError> {
         let evaluator = self.evaluator()?;
         let (version, store_dir) = (evaluator.nix().version(), evaluator.store_dir());
-        Ok(fingerprint(&of.reference, &of.locks, NixIdentity { version, store_dir }))
+        let config = std::env::var("NIX_CONFIG").unwrap_or_default();
+        let nix = NixIdentity { version, store_dir, config: &config };
+        Ok(fingerprint(&of.reference, &of.locks, nix))
     }
 
     fn fetch(&mut self, input: &FetchInput) -> Result<StorePath, TreeError> {
@@ -208,6 +212,11 @@ impl Child {
         let path = path.ok_or_else(|| TreeError::passing("the input has no path"))?;
         path.parse().map_err(|error| TreeError::passing(format!("the input's path: {error}")))
     }
+}
+
+/// Refuses what was found of a tree that could not be opened when it was needed.
+fn whole(tree: &CachedTree<SourceTree>) -> Result<(), TreeError> {
+    tree.broken().map_or(Ok(()), |error| Err(error.clone()))
 }
 
 /// The cache of a source. One that cannot be opened is worth a note, not an error.

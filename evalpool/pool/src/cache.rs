@@ -11,11 +11,12 @@ use gradient_domain::StorePath;
 use gradient_domain::store_path::STORE_DIR;
 use gradient_evalcache::{EvalCache, Evaluated, Folder, Replay, Request, Warned, replay};
 use gradient_ipc::fingerprint::{NixIdentity, fingerprint};
-use gradient_ipc::message::{CacheFile, Expression, Extras, Source, real_store_dir};
+use gradient_ipc::message::{CacheFile, Expression, Extras, Source};
 use serde::{Deserialize, Serialize};
 
 use crate::pool::Inner;
 use crate::resolver::Evaluation;
+use crate::settings::store_folder;
 use crate::transport::SpawnError;
 
 pub use share::ShareError;
@@ -66,12 +67,12 @@ impl Inner {
             return Ok(None);
         };
         let version = self.nix_version(folder).await?;
-        let nix = NixIdentity { version: &version, store_dir: STORE_DIR };
+        let config = settings.nix_config();
+        let nix = NixIdentity { version: &version, store_dir: STORE_DIR, config: &config };
         let Some(fingerprint) = fingerprint(reference, &evaluation.locks, nix) else {
             return Ok(None);
         };
-        let real = real_store_dir(&self.settings.store_uri);
-        let store_dir = Path::new(real.as_deref().unwrap_or(STORE_DIR)).into();
+        let store_dir = store_folder(&self.settings.store_uri).into();
         let (patterns, recursion) = (evaluation.patterns.clone(), evaluation.recursion);
         let request = Request { patterns, recursion };
         Ok(Some(EvaluationCache { folder: Folder::new(folder), fingerprint, request, store_dir }))

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use gradient_domain::AttrPath;
-use gradient_domain::pattern::{ParsePatternError, Pattern, PatternSet};
+use gradient_domain::pattern::{Pattern, PatternSet};
 use gradient_evalcache::Folder;
 use gradient_ipc::discovery::Crash;
 use gradient_ipc::message::{
@@ -91,9 +91,22 @@ impl From<Shard> for ShardLine {
 ///
 /// # Errors
 /// If a line is no request, or there is no subprocess to ask. A call that fails is a response.
-pub async fn run(file: &Path, settings: PoolSettings) -> Result<(), DriverError> {
+pub async fn run(
+    file: &Path,
+    settings: PoolSettings,
+    lock: impl AsyncFn(&str, &[(String, String)]) -> Result<Locked, String>,
+) -> Result<(), DriverError> {
     let requests = std::fs::read_to_string(file)?;
-    run_lines(&requests, settings, &mut io::stdout().lock()).await
+    run_lines(&requests, settings, &mut io::stdout().lock(), lock).await
+}
+
+/// A flake with other flakes in the place of inputs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Locked {
+    /// What to evaluate, locked.
+    pub url: String,
+    /// Its complete lock file.
+    pub locks: String,
 }
 
 /// As [`run`], from text and to any writer.
@@ -104,8 +117,9 @@ pub async fn run_lines(
     requests: &str,
     settings: PoolSettings,
     output: &mut impl Write,
+    lock: impl AsyncFn(&str, &[(String, String)]) -> Result<Locked, String>,
 ) -> Result<(), DriverError> {
-    let mut driver = Driver { pool: Pool::new(settings)?, child: None };
+    let mut driver = Driver { pool: Pool::new(settings)?, child: None, lock };
     for (n, text) in requests.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()) {
         let line: Line = serde_json::from_str(text)
             .map_err(|source| DriverError::Request { line: n + 1, source })?;
@@ -118,44 +132,41 @@ pub async fn run_lines(
 }
 
 /// The one subprocess that everything is asked.
-struct Driver {
+struct Driver<L> {
     pool: Pool,
     child: Option<Transport>,
+    /// Puts other flakes in the place of inputs.
+    lock: L,
 }
 
-impl Driver {
+impl<L: AsyncFn(&str, &[(String, String)]) -> Result<Locked, String>> Driver<L> {
     /// The response to a line; none to a shutdown.
     async fn line(&mut self, line: Line) -> Result<Option<Value>, SpawnError> {
-        let text = |error: ParsePatternError| error.to_string();
         let response = match line {
             Line::Plan { repository, wildcards, input_overrides } => {
-                match without_overrides(&input_overrides)
-                    .and_then(|()| PatternSet::from_texts(wildcards).map_err(text))
-                {
-                    Ok(set) => self.plan(repository, set).await?,
+                match self.locked(repository, &input_overrides, wildcards).await {
+                    Ok((locked, set)) => self.plan(locked, set).await?,
                     Err(message) => failure(&message),
                 }
             }
             Line::List { repository, wildcards, only, input_overrides } => {
-                match without_overrides(&input_overrides)
-                    .and_then(|()| PatternSet::from_texts(wildcards).map_err(text))
-                {
-                    Ok(set) => self.list(repository, set, only).await?,
+                match self.locked(repository, &input_overrides, wildcards).await {
+                    Ok((locked, set)) => self.list(locked, set, only).await?,
                     Err(message) => failure(&message),
                 }
             }
             Line::Fingerprint { repository, input_overrides } => {
-                match without_overrides(&input_overrides) {
-                    Ok(()) => {
-                        let of = Fingerprint { reference: repository, locks: String::new() };
+                match self.overridden(repository, &input_overrides).await {
+                    Ok(Locked { url, locks }) => {
+                        let of = Fingerprint { reference: url, locks };
                         self.ask(Request::Fingerprint(of)).await?
                     }
                     Err(message) => failure(&message),
                 }
             }
             Line::Checkpoint { repository, input_overrides } => {
-                match without_overrides(&input_overrides) {
-                    Ok(()) => match self.cache_of(&repository).await? {
+                match self.overridden(repository, &input_overrides).await {
+                    Ok(locked) => match self.cache_of(&locked).await? {
                         Some(cache) => self.ask(Request::Checkpoint(cache)).await?,
                         None => failure("there is no evaluation cache of this flake"),
                     },
@@ -164,6 +175,10 @@ impl Driver {
             }
             Line::FetchInput { locked, git_ssh_command } => {
                 let has_key = git_ssh_command.is_some();
+                if has_key {
+                    // Nor does one that has evaluated learn of a key.
+                    self.shutdown().await;
+                }
                 let input = FetchInput { locked, git_ssh_command };
                 let response = self.ask(Request::FetchInput(input)).await?;
                 if has_key {
@@ -180,15 +195,38 @@ impl Driver {
         Ok(Some(response))
     }
 
-    async fn plan(&mut self, repository: String, set: PatternSet) -> Result<Value, SpawnError> {
-        let source = self.source(repository).await?;
+    /// What is evaluated, and what of it.
+    async fn locked(
+        &self,
+        repository: String,
+        overrides: &[(String, String)],
+        wildcards: Vec<String>,
+    ) -> Result<(Locked, PatternSet), String> {
+        let set = PatternSet::from_texts(wildcards).map_err(|error| error.to_string())?;
+        Ok((self.overridden(repository, overrides).await?, set))
+    }
+
+    /// A repository as it was given, or with other flakes in the place of inputs.
+    async fn overridden(
+        &self,
+        repository: String,
+        overrides: &[(String, String)],
+    ) -> Result<Locked, String> {
+        match overrides {
+            [] => Ok(Locked { url: repository, locks: String::new() }),
+            overrides => (self.lock)(&repository, overrides).await,
+        }
+    }
+
+    async fn plan(&mut self, locked: Locked, set: PatternSet) -> Result<Value, SpawnError> {
+        let source = self.source(locked).await?;
         let patterns = set.includes.into_iter().map(|include| include.segments).collect();
         self.ask(Request::Plan(Plan { source, patterns, recursion: Recursion::Pattern })).await
     }
 
     async fn list(
         &mut self,
-        repository: String,
+        locked: Locked,
         set: PatternSet,
         only: Option<Vec<String>>,
     ) -> Result<Value, SpawnError> {
@@ -196,22 +234,23 @@ impl Driver {
         let [include] = includes.as_slice() else {
             return Ok(failure("a list needs exactly one pattern that is not an exclusion"));
         };
-        let source = self.source(repository).await?;
+        let source = self.source(locked).await?;
         let shard = Shard { only, ..Shard::whole(include.segments.clone(), Recursion::Pattern) };
         self.ask(Request::List(List { source, shard, excludes })).await
     }
 
     /// What a request is about, with its evaluation cache.
-    async fn source(&mut self, repository: String) -> Result<Source, SpawnError> {
-        let cache = self.cache_of(&repository).await?;
-        Ok(Source { cache, ..Source::flake(repository) })
+    async fn source(&mut self, locked: Locked) -> Result<Source, SpawnError> {
+        let cache = self.cache_of(&locked).await?;
+        Ok(Source { cache, ..Source::flake(locked.url) })
     }
 
-    async fn cache_of(&mut self, repository: &str) -> Result<Option<CacheFile>, SpawnError> {
+    async fn cache_of(&mut self, locked: &Locked) -> Result<Option<CacheFile>, SpawnError> {
         let Some(folder) = self.pool.inner.settings.eval_cache.clone() else {
             return Ok(None);
         };
-        let of = Fingerprint { reference: repository.to_owned(), locks: String::new() };
+        let Locked { url, locks } = locked.clone();
+        let of = Fingerprint { reference: url, locks };
         let answer = self.call(&Request::Fingerprint(of)).await?;
         let Ok(Answer { response: Response::FingerprintOk(found), .. }) = answer else {
             return Ok(None);
@@ -247,13 +286,6 @@ impl Driver {
         if let Some(child) = self.child.take() {
             child.shutdown().await;
         }
-    }
-}
-
-fn without_overrides(overrides: &[(String, String)]) -> Result<(), String> {
-    match overrides {
-        [] => Ok(()),
-        _ => Err("overrides are applied when the flake is locked, not here".to_owned()),
     }
 }
 

@@ -30,6 +30,7 @@ pub(crate) struct Inner {
     started: AtomicU64,
     discoveries: AtomicUsize,
     pub(crate) nix_version: OnceLock<String>,
+    asking: tokio::sync::Mutex<()>,
 }
 
 impl Pool {
@@ -57,6 +58,7 @@ impl Pool {
             started: AtomicU64::new(0),
             discoveries: AtomicUsize::new(0),
             nix_version: OnceLock::new(),
+            asking: tokio::sync::Mutex::default(),
             settings,
         };
         Ok(Pool { inner: Arc::new(inner) })
@@ -128,8 +130,13 @@ impl Inner {
         Ok(opened)
     }
 
-    /// Starts a child for its version of Nix. It stays for the work that follows.
+    /// Starts a child for its version of Nix, one for all who ask. It stays for the work that follows.
     pub(crate) async fn ask_version(&self) -> Result<String, SpawnError> {
+        let _asking = self.asking.lock().await;
+        if let Some(version) = self.nix_version.get() {
+            return Ok(version.clone());
+        }
+        let _permit = self.permits.clone().acquire_owned().await.ok();
         let child = self.open().await?;
         let version = child.nix_version.clone();
         self.idle().push(child);

@@ -397,6 +397,11 @@ async fn perform(
         Ok(None) => return (call, Outcome::ShutDown),
         Err(error) => return (call, Outcome::Unavailable(error)),
     };
+    // Nix was replaced while this process runs: the cache is named after the other one.
+    let source = match inner.nix_version.get() {
+        Some(version) if *version == checkout.transport.nix_version => source,
+        Some(_) | None => Arc::new(Source { cache: None, ..(*source).clone() }),
+    };
     let request = match call.work.clone() {
         Work::Plan(patterns) => {
             Request::Plan(Plan { source: (*source).clone(), patterns, recursion })

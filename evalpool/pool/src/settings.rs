@@ -5,11 +5,20 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use gradient_domain::store_path::STORE_DIR;
+use gradient_ipc::message::real_store_dir;
+
 /// Argument that makes the worker's program an evaluator subprocess.
 pub const SUBPROCESS_ARGUMENT: &str = "--eval-subprocess";
 
 /// Folder of the evaluation caches below that of the other caches.
 pub const EVAL_CACHE_FOLDER: &str = "eval-cache-v1";
+
+/// Where the paths of a store really are.
+#[must_use]
+pub fn store_folder(store_uri: &str) -> PathBuf {
+    real_store_dir(store_uri).unwrap_or_else(|| STORE_DIR.to_owned()).into()
+}
 
 /// Variables that a child inherits. Nothing else of the parent's environment reaches it: the code
 /// that it evaluates is the users', the tokens in the environment are the worker's.
@@ -45,6 +54,8 @@ eval-cache = false
 show-trace = true
 max-call-depth = 10000
 warn-dirty = false
+restrict-eval = false
+allowed-uris =
 ";
 
 /// What even an impure child is not told: where somebody else's store is, and how others configure
@@ -109,7 +120,7 @@ impl PoolSettings {
     }
 
     /// The text of `NIX_CONFIG`.
-    fn nix_config(&self) -> String {
+    pub(crate) fn nix_config(&self) -> String {
         let mut config = format!("{NIX_CONFIG}pure-eval = {}\n", self.pure);
         for (name, value) in &self.options {
             config.push_str(&format!("{name} = {value}\n"));

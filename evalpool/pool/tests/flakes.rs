@@ -5,6 +5,7 @@ mod host;
 
 use common::{Run, attributes, discover, errors};
 use gradient_domain::pattern::PatternSet;
+use gradient_pool::driver::Locked;
 use gradient_pool::{DiscoverError, Evaluation, Found, Pool};
 use host::NixHost;
 
@@ -419,6 +420,12 @@ async fn a_missing_daemon_is_named() {
     assert!(text.starts_with("evaluator not initialized: ") && text.contains("d.sock"), "{text}");
 }
 
+/// No overrides here: the fetch step has tests of its own.
+async fn as_it_is(url: &str, overrides: &[(String, String)]) -> Result<Locked, String> {
+    assert_eq!(overrides.len(), 0);
+    Ok(Locked { url: url.to_owned(), locks: String::new() })
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_driver_speaks_json() {
     let (host, flake) = host_with("N01");
@@ -444,7 +451,9 @@ async fn the_driver_speaks_json() {
     let mut output = Vec::new();
     let mut settings = host.settings(CHILD, 1);
     settings.eval_cache = Some(host.path().join("eval-caches"));
-    gradient_pool::driver::run_lines(&requests, settings, &mut output).await.expect("driver");
+    gradient_pool::driver::run_lines(&requests, settings, &mut output, as_it_is)
+        .await
+        .expect("driver");
     let lines: Vec<serde_json::Value> = output
         .split(|byte| *byte == b'\n')
         .filter(|line| !line.is_empty())
@@ -468,7 +477,9 @@ async fn the_driver_speaks_json() {
     assert!(host.real_store().join(fetched.trim_start_matches("/nix/store/")).exists());
     assert_eq!(lines[7]["kind"], "err", "{}", lines[7]);
     assert_eq!(lines[8]["items"][0]["attr"], "packages.x86_64-linux.plain");
-    let broken = gradient_pool::driver::run_lines("{}", host.settings(CHILD, 1), &mut output).await;
+    let broken =
+        gradient_pool::driver::run_lines("{}", host.settings(CHILD, 1), &mut output, as_it_is)
+            .await;
     assert!(broken.is_err());
 }
 
@@ -489,7 +500,9 @@ async fn a_warm_child_opens_a_flake_once() {
     let requests = [list(&one), list(&one), list(&two), list(&one)].join("\n");
     let mut output = Vec::new();
     let settings = host.settings(CHILD, 1);
-    gradient_pool::driver::run_lines(&requests, settings, &mut output).await.expect("driver");
+    gradient_pool::driver::run_lines(&requests, settings, &mut output, as_it_is)
+        .await
+        .expect("driver");
     let opened: Vec<_> = String::from_utf8(output)
         .expect("text")
         .lines()
