@@ -19,7 +19,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use gradient_pool::{DiscoverError, DiscoverySummary, Evaluation, Pool, PoolSettings, Source};
+use gradient_domain::flake::LockPolicy;
+use gradient_domain::pattern::PatternSet;
+use gradient_pool::{
+    DiscoverError, DiscoverySummary, Evaluation, EvaluationCache, Pool, PoolSettings, Source,
+};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -61,6 +65,33 @@ pub(crate) async fn run(data_dir: &Path, args: EvalArgs) -> Result<(), Failure> 
         true => Err(Failure::new(Code::Interrupted, anyhow::anyhow!("stopped"))),
         false => done,
     }
+}
+
+/// The cache that an evaluation of a flake has.
+pub(crate) async fn cache_of(
+    data_dir: &Path,
+    flake: &str,
+    store: Option<&str>,
+) -> Result<EvaluationCache, Failure> {
+    let worker = programs::worker().ok_or_else(|| {
+        Failure::unavailable(anyhow::anyhow!("gradient-worker is not beside this program"))
+    })?;
+    let store = Store::open(data_dir, store)?;
+    let locked = lock::lock(data_dir, flake, Vec::new(), LockPolicy::Complete, &store).await?;
+    let everything = PatternSet::from_texts(["*"]).map_err(Failure::usage)?;
+    let evaluation =
+        Evaluation { locks: locked.locks, ..Evaluation::of_flake(&locked.url, everything) };
+    let mut settings = PoolSettings::new(worker, store.uri, data_dir.join("eval-cache"));
+    settings.eval_cache = Some(crate::eval_cache::folder(data_dir));
+    let pool = Pool::new(settings).context("the evaluators cannot be started")?;
+    let cache = pool.cache_of(&evaluation).await.map_err(Failure::unavailable)?;
+    pool.shutdown().await;
+    cache.ok_or_else(|| {
+        Failure::new(
+            Code::Failed,
+            anyhow::anyhow!("nothing is kept of this flake: it is not locked"),
+        )
+    })
 }
 
 /// Everything from the lock to the last line. Dropped, it takes the evaluators with it.

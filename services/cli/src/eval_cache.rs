@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
-use gradient_evalcache::{Finding, Folder, Kept};
+use gradient_evalcache::{EvalCache, Finding, Folder, Kept};
 use gradient_pool::settings::EVAL_CACHE_FOLDER;
 use serde_json::{Value, json};
 
@@ -47,12 +47,12 @@ enum EvalCacheCommand {
     },
     /// Copy the cache of a flake to where `nix` looks for its own, so that `nix build` evaluates nothing
     Export {
-        /// Fingerprint of the cache, or its begin, as `ls` shows it
-        #[arg(value_name = "FINGERPRINT")]
-        fingerprint: String,
-        /// The flake that it is of: `nix` names its file by its own fingerprint of it
-        #[arg(long, value_name = "REF")]
+        /// The flake, as it was given to `gradient eval`
+        #[arg(value_name = "REF")]
         flake: String,
+        /// The store that it was evaluated into, as it was given to `gradient eval`
+        #[arg(long, value_name = "URI")]
+        store: Option<String>,
     },
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn folder(data_dir: &Path) -> PathBuf {
     data_dir.join("eval-cache").join(EVAL_CACHE_FOLDER)
 }
 
-pub(crate) fn run(data_dir: &Path, args: EvalCacheArgs) -> Result<(), Failure> {
+pub(crate) async fn run(data_dir: &Path, args: EvalCacheArgs) -> Result<(), Failure> {
     let folder = Folder::new(args.dir.unwrap_or_else(|| folder(data_dir)));
     match args.command {
         EvalCacheCommand::Ls => list(&folder, args.json),
@@ -69,8 +69,8 @@ pub(crate) fn run(data_dir: &Path, args: EvalCacheArgs) -> Result<(), Failure> {
         EvalCacheCommand::Purge { unused_days, fingerprint } => {
             purge(&folder, unused_days, fingerprint.as_deref().unwrap_or_default(), args.json)
         }
-        EvalCacheCommand::Export { fingerprint, flake } => {
-            export(&folder, &fingerprint, &flake, args.json)
+        EvalCacheCommand::Export { flake, store } => {
+            export(data_dir, &folder, &flake, store.as_deref(), args.json).await
         }
     }
 }
@@ -163,24 +163,22 @@ fn purge(
     Ok(())
 }
 
-fn export(folder: &Folder, begin: &str, flake: &str, as_json: bool) -> Result<(), Failure> {
-    let caches = folder.list().map_err(Failure::unavailable)?;
-    let mut chosen = caches.iter().filter(|kept| kept.fingerprint.starts_with(begin));
-    let kept = match (chosen.next(), chosen.next()) {
-        (Some(kept), None) => kept,
-        (None, _) => {
-            let error = anyhow::anyhow!("there is no cache '{begin}'");
-            return Err(Failure::new(Code::NotFound, error)
-                .hint("`gradient eval-cache ls` lists what there is"));
-        }
-        (Some(_), Some(_)) => {
-            return Err(Failure::usage(format!("more than one cache begins with '{begin}'")));
-        }
+async fn export(
+    data_dir: &Path,
+    folder: &Folder,
+    flake: &str,
+    store: Option<&str>,
+    as_json: bool,
+) -> Result<(), Failure> {
+    let cache = crate::eval::cache_of(data_dir, flake, store).await?;
+    let path = folder.file(cache.fingerprint());
+    let opened = EvalCache::open_existing(&path, cache.fingerprint());
+    let Some(opened) = opened.map_err(Failure::unavailable)? else {
+        let error = anyhow::anyhow!("there is no cache of '{}'", say::plain(flake));
+        return Err(Failure::new(Code::NotFound, error).hint("`gradient eval` makes it"));
     };
-    let cache = gradient_evalcache::EvalCache::open(&kept.path, &kept.fingerprint)
-        .map_err(Failure::unavailable)?;
     let target = nix_cache_file(flake)?;
-    let attributes = gradient_evalcache::export(&cache, &target).map_err(Failure::unavailable)?;
+    let attributes = gradient_evalcache::export(&opened, &target).map_err(Failure::unavailable)?;
     if as_json {
         return Ok(say::json(&json!({ "path": target, "attributes": attributes }))?);
     }

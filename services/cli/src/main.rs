@@ -84,7 +84,7 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
     match arguments.command {
         Command::Up(args) => up::run(&root, args).await,
         Command::Eval(args) => eval::run(&root, args).await,
-        Command::EvalCache(args) => eval_cache::run(&root, args),
+        Command::EvalCache(args) => eval_cache::run(&root, args).await,
         Command::Submit(args) => submit::run(&Found::find(&root)?, args).await,
         Command::Watch(args) => watch::run(&Found::find(&root)?, args).await,
         Command::Jobs(args) => show::jobs(&Found::find(&root)?, args).await,
