@@ -49,6 +49,9 @@ enum Figure {
     P8,
 }
 
+/// So that Nix does not write what it evaluated: with it a cold run of one value takes longer.
+const NOTHING_KEPT: [&str; 3] = ["--option", "eval-cache", "false"];
+
 /// Set derivations that the first run found; every other one has to find the same.
 type Expected = RefCell<Option<BTreeMap<String, String>>>;
 
@@ -58,8 +61,10 @@ struct Bench {
     folder: tempfile::TempDir,
     places: Cell<usize>,
     expected: Expected,
-    packages: PathBuf,
-    wide: PathBuf,
+    /// Reference of the flake with many packages.
+    packages: String,
+    /// Reference of the flake with the wide set.
+    wide: String,
 }
 
 pub(crate) fn run(args: EvaluationsArgs) -> anyhow::Result<()> {
@@ -71,6 +76,7 @@ pub(crate) fn run(args: EvaluationsArgs) -> anyhow::Result<()> {
     let (packages, wide) = (folder.path().join("packages"), folder.path().join("wide"));
     flake::write_packages(&packages, args.packages)?;
     flake::write_wide(&wide)?;
+    let (packages, wide) = (flake::commit(&packages)?, flake::commit(&wide)?);
     let mut machine = Machine::here(programs.nix_version()?, base.display().to_string());
     let (places, expected) = (Cell::default(), Expected::default());
     let bench = Bench { args, programs, folder, places, expected, packages, wide };
@@ -156,8 +162,7 @@ impl Bench {
 
     /// P6.
     fn cold(&self, processes: usize) -> anyhow::Result<Comparison> {
-        let flake = reference(&self.packages);
-        let (flake, limits) = (flake.as_str(), self.limits(processes));
+        let (flake, limits) = (self.packages.as_str(), self.limits(processes));
         let mut contenders: Vec<Contender<'_>> = vec![(
             "gradient eval".into(),
             Box::new(move || self.ours(&self.place()?, flake, limits)),
@@ -178,8 +183,7 @@ impl Bench {
     /// P7: everything again, in the same store and with the same caches.
     fn repeated(&self) -> anyhow::Result<Comparison> {
         let (ours, peers, nixs) = (self.place()?, self.place()?, self.place()?);
-        let flake = reference(&self.packages);
-        let (flake, limits) = (flake.as_str(), self.limits(1));
+        let (flake, limits) = (self.packages.as_str(), self.limits(1));
         let all = format!("{flake}#{ROOT}");
         let search = ["search", "--json", &all, "^"];
         self.ours(&ours, flake, limits)?;
@@ -199,6 +203,7 @@ impl Bench {
             ));
         }
         self.search(&nixs, &search)?;
+        nixs.is_kept(&self.programs, &search)?;
         contenders.push((
             "nix search, again: names only".into(),
             Box::new(|| self.search(&nixs, &search)),
@@ -217,28 +222,40 @@ impl Bench {
 
     /// P7: one value again, beside Nix's own cache.
     fn one_repeated(&self) -> anyhow::Result<Comparison> {
-        let (ours, nixs) = (self.place()?, self.place()?);
-        let (name, work) = (format!("{ROOT}.{ONE}"), "one derivation again".to_owned());
-        self.one("P7", work, [&ours, &nixs], &self.packages, &name, true)
+        let (ours, nixs, path) = (self.place()?, self.place()?, RefCell::default());
+        let name = format!("{ROOT}.{ONE}");
+        let value = format!("{}#{name}", self.packages);
+        let arguments = ["path-info", "--derivation", &value];
+        let ours_one = || self.ours_one(&ours, &self.packages, &name, &path);
+        let nixs_one = || self.nixs_one(&nixs, &arguments, &path);
+        ours_one()?;
+        nixs_one()?;
+        nixs.is_kept(&self.programs, &arguments)?;
+        let contenders: Vec<Contender<'_>> = vec![
+            ("gradient eval, again".into(), Box::new(ours_one)),
+            ("nix path-info --derivation, again".into(), Box::new(nixs_one)),
+        ];
+        contest("P7", "one derivation again".into(), self.args.runs, contenders)
     }
 
-    /// P8: the names of a wide set.
+    /// P8: the names of a wide set, of which nothing is kept.
     fn wide_names(&self) -> anyhow::Result<Comparison> {
-        let (ours, nixs) = (self.place()?, self.place()?);
-        let locked = ours.lock(&self.programs, &self.wide)?;
-        let all = format!("{locked}#{WIDE_ROOT}");
+        let all = format!("{}#{WIDE_ROOT}", self.wide);
         let pattern = format!("{WIDE_ROOT}.#");
-        let (locked, all, ours, nixs) = (locked.as_str(), all.as_str(), &ours, &nixs);
-        let ours_names = move || {
-            let command = ours.names(&self.programs, locked, &pattern)?;
-            let run = measure::run(command, &ours.files())?;
+        let ours_names = || {
+            let place = self.place()?;
+            let command = place.names(&self.programs, &self.wide, &pattern)?;
+            let run = measure::run(command, &place.files())?;
             let told = names_told(&run)?;
             anyhow::ensure!(told == WIDE, "{told} names");
             Ok(run)
         };
-        let nixs_names = move || {
-            let arguments = ["eval", "--json", "--apply", "builtins.attrNames", all];
-            let run = measure::run(nixs.nix(&self.programs, &arguments), &nixs.files())?;
+        let names = ["eval", "--json", "--apply", "builtins.attrNames", &all];
+        let nixs_names = |options: &[&str]| {
+            let place = self.place()?;
+            let mut command = place.nix(&self.programs, &names);
+            command.args(options);
+            let run = measure::run(command, &place.files())?;
             let names: Vec<String> =
                 serde_json::from_str(&run.stdout).with_context(|| run.stderr.clone())?;
             anyhow::ensure!(names.len() == WIDE, "{} names", names.len());
@@ -246,63 +263,60 @@ impl Bench {
         };
         let contenders: Vec<Contender<'_>> = vec![
             ("an evaluator of gradient: plan".into(), Box::new(ours_names)),
-            ("nix eval --apply attrNames".into(), Box::new(nixs_names)),
+            ("nix eval --apply attrNames".into(), Box::new(|| nixs_names(&[]))),
+            (
+                "nix eval --apply attrNames, eval-cache off".into(),
+                Box::new(|| nixs_names(&NOTHING_KEPT)),
+            ),
         ];
-        contest("P8", format!("names of a set of {WIDE}"), self.args.runs, contenders)
+        contest("P8", format!("names of a set of {WIDE}, cold"), self.args.runs, contenders)
     }
 
-    /// P8: one value of a wide set, of which all others throw.
+    /// P8: one value of a wide set, of which all others throw and nothing is kept.
     fn wide_value(&self) -> anyhow::Result<Comparison> {
-        let (ours, nixs) = (self.place()?, self.place()?);
-        let (name, work) = (format!("{WIDE_ROOT}.{GOOD}"), format!("one value of a set of {WIDE}"));
-        self.one("P8", work, [&ours, &nixs], &self.wide, &name, false)
-    }
-
-    /// One value by both sides, with or without what Nix keeps of evaluations.
-    fn one(
-        &self,
-        id: &str,
-        work: String,
-        places: [&Place; 2],
-        folder: &Path,
-        name: &str,
-        has_cache: bool,
-    ) -> anyhow::Result<Comparison> {
-        let [ours, nixs] = places;
-        let flake = reference(folder);
-        let (value, limits) = (format!("{flake}#{name}.drvPath"), self.limits(1));
-        let path = RefCell::new(None);
-        let is_same = |found: String| {
-            let mut path = path.borrow_mut();
-            let wanted = path.get_or_insert_with(|| found.clone());
-            anyhow::ensure!(*wanted == found, "{found} is not {wanted}");
-            Ok(())
-        };
-        let ours_one = || {
-            let command = ours.ours(&self.programs, &flake, name, limits);
-            let run = measure::run(command, &ours.files())?;
-            is_same(only_one(&run)?)?;
-            Ok(run)
-        };
-        let nixs_one = || {
-            let cache = if has_cache { "true" } else { "false" };
-            let arguments = ["eval", "--raw", "--option", "eval-cache", cache, &value];
-            let run = measure::run(nixs.nix(&self.programs, &arguments), &nixs.files())?;
-            anyhow::ensure!(run.code == Some(0), "{}", run.stderr);
-            is_same(run.stdout.clone())?;
-            Ok(run)
-        };
-        ours_one()?;
-        nixs_one()?;
-        let nixs_name = if has_cache { "nix eval, its cache" } else { "nix eval, no cache" };
+        let (name, path) = (format!("{WIDE_ROOT}.{GOOD}"), RefCell::default());
+        let value = format!("{}#{name}.drvPath", self.wide);
+        let arguments = ["eval", "--raw", &value];
+        let nothing_kept = [&arguments[..], &NOTHING_KEPT].concat();
+        let ours_one = || self.ours_one(&self.place()?, &self.wide, &name, &path);
+        let nixs_one = |arguments| self.nixs_one(&self.place()?, arguments, &path);
         let contenders: Vec<Contender<'_>> = vec![
             ("gradient eval".into(), Box::new(ours_one)),
-            (nixs_name.into(), Box::new(nixs_one)),
+            ("nix eval".into(), Box::new(|| nixs_one(&arguments))),
+            ("nix eval, eval-cache off".into(), Box::new(|| nixs_one(&nothing_kept))),
         ];
-        contest(id, work, self.args.runs, contenders)
+        contest("P8", format!("one value of a set of {WIDE}, cold"), self.args.runs, contenders)
+    }
+
+    /// One derivation by us.
+    fn ours_one(
+        &self,
+        place: &Place,
+        flake: &str,
+        name: &str,
+        path: &OnePath,
+    ) -> anyhow::Result<Run> {
+        let command = place.ours(&self.programs, flake, name, self.limits(1));
+        let run = measure::run(command, &place.files())?;
+        is_same(path, only_one(&run)?)?;
+        Ok(run)
+    }
+
+    /// One derivation by a command of `nix` that prints its path.
+    fn nixs_one(&self, place: &Place, arguments: &[&str], path: &OnePath) -> anyhow::Result<Run> {
+        let run = measure::run(place.nix(&self.programs, arguments), &place.files())?;
+        anyhow::ensure!(run.code == Some(0), "{}", run.stderr);
+        is_same(path, run.stdout.trim().to_owned())?;
+        Ok(run)
     }
 }
 
-fn reference(folder: &Path) -> String {
-    format!("path:{}", folder.display())
+/// The one derivation that the first run found.
+type OnePath = RefCell<Option<String>>;
+
+fn is_same(path: &OnePath, found: String) -> anyhow::Result<()> {
+    let mut path = path.borrow_mut();
+    let wanted = path.get_or_insert_with(|| found.clone());
+    anyhow::ensure!(*wanted == found, "{found} is not {wanted}");
+    Ok(())
 }

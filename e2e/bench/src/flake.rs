@@ -2,14 +2,18 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::Context as _;
+use gradient_suite::programs;
 
 const FLAKE: &str = include_str!("nix/flake.nix");
 const LIBRARY: &str = include_str!("nix/lib.nix");
 
 /// Packages in one set.
 const SET_LEN: usize = 60;
+/// Date of every commit: the same files have the same revision everywhere.
+const DATE: &str = "2001-01-01T00:00:00Z";
 /// Values of the wide set.
 pub(crate) const WIDE: usize = 50_000;
 /// The one value of the wide set that is a derivation.
@@ -94,6 +98,32 @@ pub(crate) fn write_wide(folder: &Path) -> anyhow::Result<()> {
 "#
     );
     write(folder, vec![("flake.nix".to_owned(), text)])
+}
+
+/// Commits the files of a flake. The reference names the revision: Nix keeps what it evaluated only of
+/// a flake with a fingerprint, which a `path:` flake does not have.
+pub(crate) fn commit(folder: &Path) -> anyhow::Result<String> {
+    git(folder, &["-c", "init.defaultBranch=main", "init", "--quiet"])?;
+    git(folder, &["add", "--all"])?;
+    git(folder, &["commit", "--quiet", "--message", "flake"])?;
+    let revision = git(folder, &["rev-parse", "HEAD"])?;
+    Ok(format!("git+file://{}?rev={revision}", folder.display()))
+}
+
+/// `git`, without anybody's settings.
+fn git(folder: &Path, arguments: &[&str]) -> anyhow::Result<String> {
+    let mut command = Command::new(programs::installed("git"));
+    command.env_clear().env("PATH", programs::search_path());
+    command.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
+    for role in ["AUTHOR", "COMMITTER"] {
+        command.env(format!("GIT_{role}_NAME"), "bench");
+        command.env(format!("GIT_{role}_EMAIL"), "bench@example.org");
+        command.env(format!("GIT_{role}_DATE"), DATE);
+    }
+    let output = command.arg("-C").arg(folder).args(arguments).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "git {arguments:?}: {said}");
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 fn write(folder: &Path, files: Vec<(String, String)>) -> anyhow::Result<()> {

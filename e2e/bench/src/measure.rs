@@ -45,7 +45,16 @@ pub(crate) struct Run {
 }
 
 /// Runs a command to its end and watches its processes.
-pub(crate) fn run(mut command: Command, files: &Path) -> anyhow::Result<Run> {
+pub(crate) fn run(command: Command, files: &Path) -> anyhow::Result<Run> {
+    run_seen(command, files, |_| {})
+}
+
+/// As [`run`]; tells each look at the memory.
+fn run_seen(
+    mut command: Command,
+    files: &Path,
+    seen: impl FnMut(&Memory) + Send,
+) -> anyhow::Result<Run> {
     let (out, err) = (files.join("out"), files.join("err"));
     let file = |path: &Path| {
         std::fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))
@@ -56,7 +65,7 @@ pub(crate) fn run(mut command: Command, files: &Path) -> anyhow::Result<Run> {
     let mut child = command.spawn().with_context(|| format!("cannot start {words}"))?;
     let (pid, over) = (child.id(), AtomicBool::new(false));
     let (status, wall, memory) = std::thread::scope(|scope| {
-        let memory = scope.spawn(|| watch(pid, begin, &over));
+        let memory = scope.spawn(|| watch(pid, begin, &over, seen));
         let status = child.wait();
         let wall = begin.elapsed();
         over.store(true, Ordering::Relaxed);
@@ -87,10 +96,11 @@ fn cpu_of_children() -> anyhow::Result<f64> {
 }
 
 /// Looks at the memory until the process is over. One that takes too long is killed.
-fn watch(pid: u32, begin: Instant, over: &AtomicBool) -> Memory {
+fn watch(pid: u32, begin: Instant, over: &AtomicBool, mut seen: impl FnMut(&Memory)) -> Memory {
     let mut memory = Memory::of(pid);
     while !over.load(Ordering::Relaxed) {
         memory.look();
+        seen(&memory);
         if begin.elapsed() > RUN_LIMIT {
             for one in process::descendants(memory.root) {
                 process::signal(one.pid, Signal::SIGKILL);
@@ -186,11 +196,22 @@ mod tests {
     #[test]
     fn memory_of_processes_below_is_counted() {
         let folder = tempfile::tempdir().expect("a temporary folder");
+        let counted = folder.path().join("counted");
+        // The one below ends when it was counted, or when it waited for long.
+        let below = r#"n=0; until test -e "$0" -o $n = 3000; do n=$((n + 1)); sleep 0.01; done"#;
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", "/bin/sh -c 'sleep 0.3; echo below'; echo top"]);
-        let run = run(command, folder.path()).expect("it runs");
+        command.args(["-c", r#"/bin/sh -c "$1; echo below" "$0"; echo top"#]);
+        command.arg(&counted).arg(below);
+        let run = run_seen(command, folder.path(), |memory| {
+            // One process never holds more than the most that it held.
+            if memory.sum > memory.largest {
+                std::fs::write(&counted, "").expect("written");
+            }
+        });
+        let run = run.expect("it runs");
         assert_eq!(run.stdout, "below\ntop\n");
         assert_eq!(run.code, Some(0));
-        assert!(run.rss_largest_bytes > 0 && run.rss_sum_bytes >= run.rss_largest_bytes);
+        assert!(counted.is_file() && run.rss_largest_bytes > 0);
+        assert!(run.rss_sum_bytes > run.rss_largest_bytes);
     }
 }

@@ -87,6 +87,10 @@ impl Place {
         format!("local?root={}", self.folder.join("store").display())
     }
 
+    fn nix_cache(&self) -> PathBuf {
+        self.folder.join("home/cache")
+    }
+
     fn command(&self, program: &Path) -> Command {
         let home = self.folder.join("home");
         let mut command = Command::new(program);
@@ -95,7 +99,7 @@ impl Place {
             .env("PATH", programs::search_path())
             .env("NIX_CONF_DIR", self.folder.join("conf"))
             .env("NIX_USER_CONF_FILES", "/dev/null")
-            .env("NIX_CACHE_HOME", home.join("cache"))
+            .env("NIX_CACHE_HOME", self.nix_cache())
             .env("HOME", home)
             .env("TMPDIR", self.folder.join("tmp"))
             .env("NO_COLOR", "1")
@@ -113,6 +117,29 @@ impl Place {
         let mut command = self.command(&programs.nix);
         command.args(["--store", &self.store()]).args(arguments);
         command
+    }
+
+    /// Fails unless `nix` keeps evaluations here, and finds with these arguments all that it needs
+    /// among them. Not every command looks there: `nix eval` evaluates even what is kept.
+    pub(crate) fn is_kept(&self, programs: &Programs, arguments: &[&str]) -> anyhow::Result<()> {
+        let names_in = |folder: &Path| {
+            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            entries.map(|entry| entry.path()).collect::<Vec<_>>()
+        };
+        let is_cache = |path: &Path| path.display().to_string().contains("/eval-cache-v");
+        let folders = names_in(&self.nix_cache()).into_iter().filter(|path| is_cache(path));
+        let mut files = folders.flat_map(|folder| names_in(&folder));
+        let is_there = files.any(|file| file.extension().is_some_and(|end| end == "sqlite"));
+        anyhow::ensure!(is_there, "nix keeps no evaluations in {}", self.nix_cache().display());
+        let file = self.files().join("statistics");
+        let mut command = self.nix(programs, arguments);
+        command.env("NIX_SHOW_STATS", "1").env("NIX_SHOW_STATS_PATH", &file);
+        let said = command.output()?;
+        anyhow::ensure!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        let statistics: Value = serde_json::from_slice(&std::fs::read(&file)?)?;
+        let calls = statistics["nrFunctionCalls"].as_u64().context("Nix counts no calls")?;
+        anyhow::ensure!(calls == 0, "nix {arguments:?} evaluated again: {calls} calls");
+        Ok(())
     }
 
     /// `gradient eval`: what a pattern finds.
@@ -149,27 +176,16 @@ impl Place {
     pub(crate) fn names(
         &self,
         programs: &Programs,
-        locked: &str,
+        flake: &str,
         pattern: &str,
     ) -> anyhow::Result<Command> {
         let file = self.folder.join("requests");
-        let plan =
-            serde_json::json!({ "op": "plan", "repository": locked, "wildcards": [pattern] });
+        let plan = serde_json::json!({ "op": "plan", "repository": flake, "wildcards": [pattern] });
         std::fs::write(&file, format!("{plan}\n"))?;
         let mut command = self.command(&programs.worker);
         command.env("NIX_REMOTE", self.store());
         command.arg("--base-dir").arg(self.folder.join("data")).arg("--eval-driver").arg(file);
         Ok(command)
-    }
-
-    /// The locked reference of a flake, which all sides then take.
-    pub(crate) fn lock(&self, programs: &Programs, folder: &Path) -> anyhow::Result<String> {
-        let reference = format!("path:{}", folder.display());
-        let said = self.nix(programs, &["flake", "metadata", "--json", &reference]).output()?;
-        anyhow::ensure!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
-        let metadata: Value = serde_json::from_slice(&said.stdout)?;
-        let url = metadata["url"].as_str().context("Nix names no locked reference")?;
-        Ok(url.to_owned())
     }
 }
 
