@@ -141,20 +141,19 @@ impl<'a> Recorder<'a> {
 
     async fn read(&self, path: &StorePath) -> Result<Derivation, JobEnd> {
         let file = self.evaluator.store_dir.join(path.base_name());
-        let unreadable = |problem: String| {
-            JobEnd::failed(
-                FailureKind::Permanent,
-                format!("cannot read derivation {path}: {problem}"),
-            )
+        let failed = |kind: FailureKind, problem: String| {
+            JobEnd::failed(kind, format!("cannot read derivation {path}: {problem}"))
         };
-        let size =
-            tokio::fs::metadata(&file).await.map_err(|error| unreadable(error.to_string()))?.len();
+        let unreadable = |problem: String| failed(FailureKind::Permanent, problem);
+        // Somebody collected it: the next attempt instantiates it again.
+        let gone = |error: std::io::Error| failed(FailureKind::Transient, error.to_string());
+        let size = tokio::fs::metadata(&file).await.map_err(gone)?.len();
         if size > DERIVATION_SIZE_MAX as u64 {
             return Err(unreadable(format!(
                 "{size} bytes are over the limit of {DERIVATION_SIZE_MAX}"
             )));
         }
-        let text = tokio::fs::read(&file).await.map_err(|error| unreadable(error.to_string()))?;
+        let text = tokio::fs::read(&file).await.map_err(gone)?;
         Derivation::parse(&text).map_err(|error| unreadable(error.to_string()))
     }
 
