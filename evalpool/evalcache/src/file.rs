@@ -206,7 +206,7 @@ impl EvalCache {
     /// What is wrong with it.
     pub fn check(&self) -> Result<(), CacheError> {
         let found: String =
-            self.connection.query_row("pragma quick_check(1)", [], |row| row.get(0))?;
+            self.connection.query_row("pragma integrity_check(1)", [], |row| row.get(0))?;
         match found.as_str() {
             "ok" => Ok(()),
             fault => Err(CacheError::Damaged(fault.to_owned())),

@@ -79,6 +79,13 @@ impl Evaluated {
         for (path, job) in &self.jobs {
             part(path.to_string().as_bytes());
             part(job.drv_path.base_name().as_bytes());
+            part(
+                job.extra
+                    .as_ref()
+                    .and_then(|extra| extra.name.as_ref())
+                    .map_or("", |name| name)
+                    .as_bytes(),
+            );
         }
         part(b"errors");
         for error in &self.errors {

@@ -139,7 +139,8 @@ impl Fetcher {
         let nix = (nix, metadata.len(), metadata.modified().ok()?);
         let source = (located.map(|located| &located.url), &request.source, request.reach);
         let hashed = hashed.map(|hashed| (&hashed.nar_hash, hashed.last_modified));
-        let conditions = (source, hashed, overrides, request.lock_policy, nix, &self.store_dir);
+        let store = (&self.store_uri, &self.store_dir);
+        let conditions = (source, hashed, overrides, request.lock_policy, nix, store);
         Memo::of(&self.cache_home, &conditions)
     }
 }
@@ -251,10 +252,9 @@ impl Session<'_> {
         wrapper.write(folder.path()).map_err(file(folder.path()))?;
         let hashed = hash(folder.path()).map_err(file(folder.path()))?;
         let path = hashed.store_path();
-        if self.fetcher.store_dir.join(path.base_name()).symlink_metadata().is_err() {
-            let text = folder.path().to_string_lossy();
-            self.nix(&["store", "add", "--name", "source", "--", &text]).await?;
-        }
+        // Also if it is there: it may have been left half-way by a stop, unknown to the store.
+        let text = folder.path().to_string_lossy();
+        self.nix(&["store", "add", "--name", "source", "--", &text]).await?;
         Ok(Tree {
             path,
             nar_hash: hashed.nar_hash,

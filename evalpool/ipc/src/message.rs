@@ -1,6 +1,7 @@
 //! Requests and responses. Paths and patterns are lists of segments, never dotted text.
 
 use gradient_domain::pattern::Segment;
+use gradient_domain::percent;
 use gradient_domain::store_path::STORE_DIR;
 use gradient_domain::{AttrPath, StorePath};
 
@@ -326,6 +327,7 @@ pub struct Stats {
 pub fn real_store_dir(store_uri: &str) -> Option<String> {
     let (_, query) = store_uri.split_once('?')?;
     let root = query.split('&').find_map(|pair| pair.strip_prefix("root="))?;
+    let root = percent::decode(root)?;
     Some(format!("{}{STORE_DIR}", root.trim_end_matches('/'))).filter(|dir| dir != STORE_DIR)
 }
 

@@ -14,6 +14,11 @@ pub const SUBPROCESS_ARGUMENT: &str = "--eval-subprocess";
 /// Folder of the evaluation caches below that of the other caches.
 pub const EVAL_CACHE_FOLDER: &str = "eval-cache-v1";
 
+/// Schemes of what expressions of a fleet may fetch, and the store, which holds their inputs.
+const REMOTE_URIS: &str = "http: https: ftp: ftps: github: gitlab: sourcehut: git+http: git+https: \
+    git+ssh: ssh: hg+http: hg+https: hg+ssh: tarball+http: tarball+https: file+http: file+https: \
+    path:/nix/store";
+
 /// Where the paths of a store really are.
 #[must_use]
 pub fn store_folder(store_uri: &str) -> PathBuf {
@@ -54,8 +59,6 @@ eval-cache = false
 show-trace = true
 max-call-depth = 10000
 warn-dirty = false
-restrict-eval = false
-allowed-uris =
 ";
 
 /// What even an impure child is not told: where somebody else's store is, and how others configure
@@ -93,6 +96,9 @@ pub struct PoolSettings {
     pub pure: bool,
     /// Whether errors come with everything that Nix says of their way.
     pub show_trace: bool,
+    /// Whether what expressions fetch, locked or not, has to come from elsewhere: no file, folder or
+    /// repository of this machine but what is in the store. A fleet evaluates in no other way.
+    pub remote_only: bool,
     /// Further settings of Nix by name. Neither names nor values may hold line breaks.
     pub options: BTreeMap<String, String>,
 }
@@ -115,6 +121,7 @@ impl PoolSettings {
             greeting_limit: Duration::from_secs(15),
             pure: true,
             show_trace: false,
+            remote_only: false,
             options: BTreeMap::new(),
         }
     }
@@ -122,6 +129,8 @@ impl PoolSettings {
     /// The text of `NIX_CONFIG`.
     pub(crate) fn nix_config(&self) -> String {
         let mut config = format!("{NIX_CONFIG}pure-eval = {}\n", self.pure);
+        let uris = if self.remote_only { REMOTE_URIS } else { "" };
+        config.push_str(&format!("restrict-eval = {}\nallowed-uris = {uris}\n", self.remote_only));
         for (name, value) in &self.options {
             config.push_str(&format!("{name} = {value}\n"));
         }

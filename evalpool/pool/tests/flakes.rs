@@ -373,6 +373,49 @@ async fn evaluation_is_pure() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn fetchers_of_a_fleet_reach_nothing_of_this_machine() {
+    let host = NixHost::start();
+    let secret = host.path().join("secret");
+    std::fs::create_dir(&secret).expect("a folder");
+    std::fs::write(secret.join("token"), "host-secret").expect("written");
+    let text = r#"{ outputs = { self }: let
+        zero = "sha256-AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+        rev = "0123456789012345678901234567890123456789";
+        show = path: throw "got ${builtins.readFile path}";
+      in { packages.x86_64-linux = {
+        file = show (builtins.fetchurl { url = "file://SECRET/token"; sha256 = zero; });
+        git = show (builtins.fetchGit { url = "file://SECRET"; inherit rev; });
+        gitPath = show (builtins.fetchGit { url = "SECRET"; inherit rev; });
+        good = derivation { name = "good"; system = "x86_64-linux"; builder = "/bin/sh"; };
+        path = show (builtins.fetchTree { type = "path"; path = "SECRET"; narHash = zero; });
+        tarball = show (builtins.fetchTarball { url = "file://SECRET/token"; sha256 = zero; });
+        tree = show (builtins.fetchTree { type = "file"; url = "file://SECRET/token"; narHash = zero; });
+      }; }; }"#;
+    let flake = host.flake("thief", &text.replace("SECRET", &secret.display().to_string()));
+    let (folder, hash) = flake.trim_start_matches("path:").split_once('?').expect("locked");
+    let added = std::process::Command::new(host::nix_prefix().join("bin/nix"))
+        .args(["--extra-experimental-features", "nix-command", "--store", &host.store_uri()])
+        .args(["store", "add", "--name", "source", folder])
+        .env("HOME", host.path())
+        .output()
+        .expect("nix");
+    let stored = String::from_utf8_lossy(&added.stdout).trim().to_owned();
+    let in_store = format!("path:{stored}?{hash}");
+    let mut settings = host.settings(CHILD, 1);
+    settings.remote_only = true;
+    let pool = Pool::new(settings).expect("pool");
+    let (found, summary) = discover(&pool, &in_store, PACKAGES).await;
+    assert_eq!(attributes(&found), ["packages.x86_64-linux.good good.drv"], "{summary:?}");
+    let errors = errors(&found);
+    assert_eq!(errors.len(), 6, "{errors:#?}");
+    for error in errors {
+        // Neither the contents nor the hash, with which the contents can be had.
+        assert!(error.contains(" is forbidden in "), "{error}");
+        assert!(!error.contains("host-secret") && !error.contains("got:"), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_git_checkout_is_evaluated_at_its_revision() {
     let host = NixHost::start();
     let repository = host.path().join("repository");

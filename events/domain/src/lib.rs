@@ -11,6 +11,7 @@ pub mod flake;
 pub mod id;
 pub mod nix_base32;
 pub mod pattern;
+pub mod percent;
 pub mod ssh_key;
 pub mod store_path;
 pub mod text;

@@ -84,6 +84,12 @@ impl StorePath {
         &self.base_name[HASH_LEN + 1..]
     }
 
+    /// The base name as a segment of a URL: a name may hold `?`.
+    #[must_use]
+    pub fn url_segment(&self) -> String {
+        self.base_name().replace('?', "%3F")
+    }
+
     /// Whether the path names a derivation file.
     #[must_use]
     pub fn is_derivation(&self) -> bool {

@@ -151,7 +151,8 @@ fn settings(
     let home = data_dir.join("eval-cache");
     std::fs::create_dir_all(&home).with_context(|| format!("cannot create {}", home.display()))?;
     let mut settings = PoolSettings::new(worker, store.uri.clone(), home);
-    settings.eval_cache = Some(crate::eval_cache::folder(data_dir));
+    // What a store elsewhere has is known to nobody here.
+    settings.eval_cache = store.is_at_hand().then(|| crate::eval_cache::folder(data_dir));
     settings.children = args.workers.unwrap_or(settings.children).max(1);
     settings.max_rss_bytes = args.max_memory_size << 20;
     settings.pure = request.pure;

@@ -230,6 +230,7 @@ fn evaluator(
         settings.children = children.max(1);
     }
     settings.eval_cache = Some(cache_home.join(EVAL_CACHE_FOLDER));
+    settings.remote_only = true;
     settings.max_rss_bytes = args.eval_max_rss;
     settings.call_limit = Duration::from_secs(args.eval_call_timeout_secs);
     settings.min_free_ram_bytes = args.system_min_free_ram_mb << 20;

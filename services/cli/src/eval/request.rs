@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use gradient_domain::flake::{LockPolicy, Override};
 use gradient_domain::pattern::{Pattern, PatternSet, Segment};
+use gradient_domain::percent;
 use gradient_fetch::LockedFlake;
 use gradient_pool::{Expression, Extras, Recursion, TextExpression};
 
@@ -123,7 +124,7 @@ fn names(fragment: &str) -> Result<Vec<String>, Failure> {
     let wrong = |why: &dyn std::fmt::Display| {
         Failure::usage(format!("'#{fragment}' is no attribute: {why}"))
     };
-    let decoded = percent_decoded(fragment).ok_or_else(|| wrong(&"a broken %-escape"))?;
+    let decoded = percent::decode(fragment).ok_or_else(|| wrong(&"a broken %-escape"))?;
     let text = decoded.strip_prefix('.').unwrap_or(&decoded);
     if text.is_empty() {
         return Ok(Vec::new());
@@ -133,18 +134,6 @@ fn names(fragment: &str) -> Result<Vec<String>, Failure> {
         Some(path) if !pattern.exclude => Ok(path.0),
         Some(_) | None => Err(wrong(&"wildcards are patterns, which stand alone")),
     }
-}
-
-fn percent_decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut parts = text.split('%');
-    bytes.extend_from_slice(parts.next()?.as_bytes());
-    for part in parts {
-        let (digits, rest) = part.split_at_checked(2)?;
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        bytes.extend_from_slice(rest.as_bytes());
-    }
-    String::from_utf8(bytes).ok()
 }
 
 /// The settings of `--option`, checked.

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use gradient_domain::store_path::STORE_DIR;
+use gradient_domain::percent;
 use gradient_domain::{Derivation, StorePath};
+use gradient_pool::settings::store_folder;
 use tempfile::TempDir;
 
 use crate::exit::Failure;
@@ -75,12 +76,10 @@ impl Store {
     fn named(uri: &str) -> Store {
         // A path is a store below it, as Nix has it.
         let uri = match uri.starts_with('/') {
-            true => format!("local?root={uri}"),
+            true => format!("local?root={}", percent::encode(uri)),
             false => uri.to_owned(),
         };
-        let root = uri.split_once("root=").map(|(_, rest)| rest.split('&').next().unwrap_or(rest));
-        let dir =
-            root.map_or_else(|| STORE_DIR.into(), |root| Path::new(root).join(&STORE_DIR[1..]));
+        let dir = store_folder(&uri);
         Store { uri, dir }
     }
 
@@ -89,7 +88,16 @@ impl Store {
             std::path::absolute(folder).context("the data directory has no absolute path")?;
         std::fs::create_dir_all(&root)
             .with_context(|| format!("cannot create {}", root.display()))?;
-        Ok(Store::named(&format!("local?root={}", root.display())))
+        Ok(Store::named(&root.to_string_lossy()))
+    }
+
+    /// Whether its paths are known to lie in [`Store::dir`], so that what is there tells what it has.
+    pub(super) fn is_at_hand(&self) -> bool {
+        let (kind, query) = self.uri.split_once('?').unwrap_or((&self.uri, ""));
+        let only_root = query.split('&').all(|pair| pair.is_empty() || pair.starts_with("root="));
+        let is_socket =
+            kind.strip_prefix("unix://").is_some_and(|socket| Path::new(socket).exists());
+        only_root && (matches!(kind, "local" | "daemon" | "auto") || is_socket)
     }
 
     /// The socket of its daemon; `None` for a store without one.

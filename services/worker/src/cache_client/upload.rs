@@ -129,7 +129,7 @@ impl CacheClient {
         info: &PathInfo,
         token: &str,
     ) -> Result<(), CacheError> {
-        let url = self.url(&format!("cache/upload/{}", path.base_name()));
+        let url = self.url(&format!("cache/upload/{}", path.url_segment()));
         let references: Vec<&str> = info.references.iter().map(StorePath::base_name).collect();
         let metadata = json!({
             "nar_hash": info.nar_hash_text(),
