@@ -167,6 +167,9 @@ impl Session<'_> {
         let old = Lock::read(&folder).map_err(|error| self.broken(&error))?;
         let mut warnings = Vec::new();
         let overrides = overrides::expand(overrides, old.as_ref(), &mut warnings);
+        if request.reach == Reach::Remote {
+            inputs::check_asked(&folder, old.as_ref(), &overrides)?;
+        }
         let own = reference::tree_url(&tree);
         let policy = request.lock_policy;
         let (lock, not_locked) = self.lock(&own, old.as_ref(), &overrides, policy).await?;

@@ -6,15 +6,20 @@ use std::path::Path;
 use base64::Engine as _;
 use gradient_daemon::store_path_of;
 use gradient_domain::StorePath;
-use gradient_domain::flake::HINT;
+use gradient_domain::flake::{HINT, Override};
 use serde_json::{Map, Value};
 
 use crate::error::FetchError;
+use crate::literals;
 use crate::lock::Lock;
+use crate::reference::unpercent;
 use crate::session::Session;
 
 /// How addresses of other machines begin.
 const REMOTE: [&str; 3] = ["https://", "http://", "ssh://"];
+
+/// Largest `flake.nix` of somebody else, in bytes.
+const FLAKE_BYTES_MAX: u64 = 1 << 20;
 
 /// Most inputs that are fetched one by one after fetching all at once failed.
 const SINGLE_MAX: usize = 1_000;
@@ -34,14 +39,60 @@ pub(crate) fn paths(lock: &Lock) -> Vec<StorePath> {
 /// Refuses inputs that lie on the machine that fetches: the flake of somebody else could read its
 /// files by them. A folder of the flake itself is none of them.
 pub(crate) fn check_remote(lock: &Lock) -> Result<(), FetchError> {
-    let local = lock.locked_inputs().find(|(_, locked)| !is_remote(locked));
-    let Some((name, locked)) = local else { return Ok(()) };
+    lock.locked_inputs().try_for_each(|(name, locked)| check_node(name, locked))
+}
+
+/// The same before Nix has read anything: by the lock file and by what `flake.nix` writes down, but for
+/// what is overridden.
+pub(crate) fn check_asked(
+    folder: &Path,
+    old: Option<&Lock>,
+    overrides: &[Override],
+) -> Result<(), FetchError> {
+    let paths: Vec<Vec<String>> =
+        overrides.iter().map(|one| one.input.split('/').map(str::to_owned).collect()).collect();
+    let used = old.map(|old| old.used(&paths)).unwrap_or_default();
+    used.iter().try_for_each(|(name, locked)| check_node(name, locked))?;
+    let file = folder.join("flake.nix");
+    let failed = |source| FetchError::File { path: file.clone(), source };
+    if std::fs::metadata(&file).map_err(failed)?.len() > FLAKE_BYTES_MAX {
+        let reason = format!("flake.nix has more than {FLAKE_BYTES_MAX} bytes");
+        return Err(FetchError::Refused { reason });
+    }
+    let text = std::fs::read(&file).map_err(failed)?;
+    let asked = literals::inputs(&String::from_utf8_lossy(&text));
+    let local = asked.iter().find(|asked| {
+        is_local(&asked.text) && !overrides.iter().any(|one| one.input == asked.input)
+    });
+    local.map_or(Ok(()), |asked| Err(not_everywhere(&asked.input, &asked.text)))
+}
+
+fn check_node(name: &str, locked: &Map<String, Value>) -> Result<(), FetchError> {
+    if is_remote(locked) {
+        return Ok(());
+    }
     let text = |name: &str| locked.get(name).and_then(Value::as_str);
     let place = text("url").or(text("path")).or(text("type")).unwrap_or("something unknown");
+    Err(not_everywhere(name, place))
+}
+
+fn not_everywhere(name: &str, place: &str) -> FetchError {
+    let (name, place) = (name.escape_debug(), place.escape_debug());
     let reason = format!(
         "input '{name}' is '{place}', which is not the same on every machine; {HINT}, or override it"
     );
-    Err(FetchError::Refused { reason })
+    FetchError::Refused { reason }
+}
+
+/// Whether a text in `flake.nix` names a place of this machine. A folder of the flake is none.
+fn is_local(text: &str) -> bool {
+    let text = unpercent(text.trim()).to_ascii_lowercase();
+    let Some((scheme, rest)) = text.split_once(':') else { return text.starts_with(['/', '~']) };
+    match scheme {
+        "path" => rest.starts_with('/'),
+        "file" => true,
+        scheme => scheme.ends_with("+file") || scheme.starts_with(['/', '~']),
+    }
 }
 
 fn is_remote(locked: &Map<String, Value>) -> bool {
@@ -127,6 +178,30 @@ mod tests {
         ] {
             let locked = serde_json::from_str(json).expect("JSON");
             assert_eq!(is_remote(&locked), remote, "{json}");
+        }
+    }
+
+    #[test]
+    fn places_of_this_machine_are_told_from_others() {
+        for (text, local) in [
+            ("path:/etc", true),
+            ("path:%2Fetc", true),
+            ("path:///etc", true),
+            ("PATH:/etc", true),
+            ("/etc", true),
+            ("/etc?x=a:b", true),
+            ("~/x", true),
+            ("git+file:///etc", true),
+            ("git+file:/etc", true),
+            ("tarball+file:///x.tar", true),
+            ("file:///x.tar", true),
+            ("path:./dep", false),
+            ("./dep", false),
+            ("nixpkgs/nixos-unstable", false),
+            ("github:o/r", false),
+            ("https://host/x.tar.gz", false),
+        ] {
+            assert_eq!(is_local(text), local, "{text}");
         }
     }
 

@@ -11,6 +11,7 @@ mod error;
 mod fetcher;
 mod hash;
 mod inputs;
+mod literals;
 mod lock;
 mod memo;
 mod overrides;

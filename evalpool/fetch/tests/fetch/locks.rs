@@ -243,10 +243,31 @@ async fn what_workers_do_not_fetch_is_refused() {
             &host.folder(scheme.trim_end_matches(['/', ':']), &[("flake.nix", &text)]),
         );
         let tree = host.fetcher.fetch_tree(&flake, Reach::Local).await.expect("fetched");
-        let error = host.fetch(&Request::new(Source::Store(tree), Reach::Remote)).await;
-        let error = error.expect_err("refused");
+        let before = host.paths();
+        let mut request = Request::new(Source::Store(tree), Reach::Remote);
+        let error = host.fetch(&request).await.expect_err("refused");
         assert!(matches!(error, FetchError::Refused { .. }), "{error:?}");
         assert!(error.to_string().contains("input 'x'"), "{error}");
+        assert_eq!(host.paths(), before, "nothing of the machine comes into the store");
+        request.overrides = vec![over("x", "github:o/r")];
+        let error = host.fetch(&request).await.expect_err("not there");
+        assert!(!matches!(error, FetchError::Refused { .. }), "{error:?}");
+    }
+    // Nor by its lock file, whatever that says of a parent.
+    let text = "{ inputs.x = { url = \"github:o/r\"; flake = false; }; outputs = _: { }; }";
+    let hash = "sha256-FV1nyfXAADQTyDZmve5vuMyjE/ewdnyWhCunQBpgS0E=";
+    for (name, parent) in [("plain", ""), ("child", r#""parent":[],"#)] {
+        let lock = format!(
+            r#"{{"nodes":{{"root":{{"inputs":{{"x":"x"}}}},"x":{{"flake":false,{parent}"original":{{"type":"github","owner":"o","repo":"r"}},"locked":{{"type":"path","path":"{}","narHash":"{hash}"}}}}}},"root":"root","version":7}}"#,
+            secret.display()
+        );
+        let folder = host.folder(name, &[("flake.nix", text), ("flake.lock", &lock)]);
+        let tree = host.fetcher.fetch_tree(&path_reference(&folder), Reach::Local).await;
+        let before = host.paths();
+        let request = Request::new(Source::Store(tree.expect("fetched")), Reach::Remote);
+        let error = host.fetch(&request).await.expect_err("refused");
+        assert!(matches!(error, FetchError::Refused { .. }), "{error:?}");
+        assert_eq!(host.paths(), before, "nothing of the machine comes into the store");
     }
     let nothing = host.folder("nothing", &[("x", "")]);
     let error = host.fetch(&local(path_reference(&nothing))).await.expect_err("no flake");
