@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gradient_domain::flake::{LockPolicy, Override, check_overrides};
+use gradient_domain::flake::{LockPolicy, Override, check_overrides, is_locked};
 use gradient_domain::{SshKey, StorePath};
 use serde::Deserialize;
 use serde_json::Value;
@@ -129,7 +129,7 @@ impl Fetcher {
         // What one key can read is not for everybody who knows the reference.
         if request.ssh_key.is_some()
             || !is_fixed
-            || !overrides.iter().all(|one| reference::is_fixed(&one.reference))
+            || !overrides.iter().all(|one| is_locked(&one.reference))
         {
             return None;
         }
