@@ -7,9 +7,10 @@ use base64::Engine as _;
 use gradient_daemon::store_path_of;
 use gradient_domain::StorePath;
 use gradient_domain::flake::{HINT, Override};
+use gradient_domain::text::cut;
 use serde_json::{Map, Value};
 
-use crate::error::FetchError;
+use crate::error::{FetchError, Retry};
 use crate::literals;
 use crate::lock::Lock;
 use crate::reference::unpercent;
@@ -23,6 +24,11 @@ const FLAKE_BYTES_MAX: u64 = 1 << 20;
 
 /// Most inputs that are fetched one by one after fetching all at once failed.
 const SINGLE_MAX: usize = 1_000;
+
+/// Most inputs of which it is told why they cannot be had.
+const WARNINGS_MAX: usize = 20;
+/// Longest warning about one of them, in bytes.
+const WARNING_BYTES_MAX: usize = 1_000;
 
 /// The store path of a locked input; `None` if its lock names no hash.
 fn store_path(locked: &Map<String, Value>) -> Option<StorePath> {
@@ -119,8 +125,8 @@ fn missing<'a>(lock: &'a Lock, store_dir: &Path) -> Vec<(&'a str, &'a Map<String
     inputs.collect()
 }
 
-/// Fetches what is missing: all at once, or one by one if that fails. What cannot be had is a warning,
-/// as an evaluation may do without it.
+/// Fetches what is missing: all at once, or one by one if that fails. What is gone is a warning, as an
+/// evaluation may do without it; what another attempt may bring is an error.
 pub(crate) async fn prefetch(
     session: &Session<'_>,
     url: &str,
@@ -137,16 +143,32 @@ pub(crate) async fn prefetch(
         Err(error) => tracing::info!(%error, "inputs are fetched one by one"),
         Ok(_) => return Ok(()),
     }
+    let mut failed = Vec::new();
     for (name, locked) in missing(lock, store_dir).into_iter().take(SINGLE_MAX) {
         let locked = Value::from(locked.clone()).to_string();
         let tree = format!("(builtins.fetchTree (builtins.fromJSON {})).outPath", text(&locked));
         match session.nix(&["eval", "--raw", "--expr", &tree]).await {
             Ok(_) => {}
             Err(error @ FetchError::Timeout { .. }) => return Err(error),
-            Err(error) => warnings.push(format!("input '{name}' cannot be fetched: {error}")),
+            // An evaluation without it would fail for good.
+            Err(error) if error.retry() == Retry::Backoff => return Err(error),
+            Err(error) => failed.push((name.to_owned(), error.to_string())),
         }
     }
+    warnings.extend(told(failed));
     Ok(())
+}
+
+/// What is said about inputs that cannot be had: of the first ones why, of the others how many.
+fn told(failed: Vec<(String, String)>) -> Vec<String> {
+    let more = failed.len().saturating_sub(WARNINGS_MAX);
+    let failed = failed.into_iter().take(WARNINGS_MAX);
+    let warning = |(name, error)| format!("input '{name}' cannot be fetched: {error}");
+    let mut told: Vec<String> = failed.map(|one| cut(warning(one), WARNING_BYTES_MAX)).collect();
+    if more > 0 {
+        told.push(format!("{more} more inputs cannot be fetched"));
+    }
+    told
 }
 
 /// A text in the Nix language.
@@ -161,6 +183,14 @@ mod tests {
     #[test]
     fn texts_are_escaped() {
         assert_eq!(text(r#"{"a":"\n${x}"}"#), r#""{\"a\":\"\\n\${x}\"}""#);
+    }
+
+    #[test]
+    fn what_is_said_about_many_inputs_is_short() {
+        let failed: Vec<_> = (0..300).map(|n| (n.to_string(), "e".repeat(100_000))).collect();
+        let told = told(failed);
+        assert_eq!(told.last().map(String::as_str), Some("280 more inputs cannot be fetched"));
+        assert!(told.concat().len() < 30_000 && told[0].starts_with("input '0'"));
     }
 
     #[test]
