@@ -26,3 +26,4 @@ mod wrapper;
 pub use error::{FetchError, Retry};
 pub use fetcher::Fetcher;
 pub use request::{LockedFlake, Reach, Request, Source, Tree};
+pub use ssh::remove_left_keys;

@@ -202,6 +202,8 @@ fn evaluator(
     let cache_home = args.base_dir.join("eval-cache");
     std::fs::create_dir_all(&cache_home)
         .with_context(|| format!("cannot create {}", cache_home.display()))?;
+    gradient_fetch::remove_left_keys(&cache_home)
+        .with_context(|| format!("cannot remove old keys in {}", cache_home.display()))?;
     let mut settings = PoolSettings::new(exe, store.uri.clone(), cache_home.clone());
     if let Some(children) = args.eval_fork_workers {
         settings.children = children.max(1);
