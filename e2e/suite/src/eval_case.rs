@@ -210,8 +210,8 @@ pub const CASES: &[Case] = &[
     Case {
         flake: "D10",
         arguments: &["*", "!packages.x86_64-linux.long"],
-        jobs: &[".dotted x.drv.txt", ".env env", ".punctuation a+b-._?=c"],
-        errors: &[(".dotStart", "'.hidden'"), (".tooLong", "is longer than 211 characters")],
+        jobs: &[".dotStart .hidden", ".dotted x.drv.txt", ".env env", ".punctuation a+b-._?=c"],
+        errors: &[(".tooLong", "is longer than 211 characters")],
     },
     Case {
         flake: "D11",

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gradient_domain::flake::{LockPolicy, Override, check_overrides};
+use gradient_domain::flake::{LockPolicy, Override, check_overrides, is_locked};
 use gradient_domain::{SshKey, StorePath};
 use serde::Deserialize;
 use serde_json::Value;
@@ -129,7 +129,7 @@ impl Fetcher {
         // What one key can read is not for everybody who knows the reference.
         if request.ssh_key.is_some()
             || !is_fixed
-            || !overrides.iter().all(|one| reference::is_fixed(&one.reference))
+            || !overrides.iter().all(|one| is_locked(&one.reference))
         {
             return None;
         }
@@ -168,6 +168,9 @@ impl Session<'_> {
         let old = Lock::read(&folder).map_err(|error| self.broken(&error))?;
         let mut warnings = Vec::new();
         let overrides = overrides::expand(overrides, old.as_ref(), &mut warnings);
+        if request.reach == Reach::Remote {
+            inputs::check_asked(&folder, old.as_ref(), &overrides)?;
+        }
         let own = reference::tree_url(&tree);
         let policy = request.lock_policy;
         let (lock, not_locked) = self.lock(&own, old.as_ref(), &overrides, policy).await?;

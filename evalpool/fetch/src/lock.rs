@@ -93,12 +93,58 @@ impl Lock {
 
     /// The locked attributes of every input that has a place of its own, in order of nodes.
     pub(crate) fn locked_inputs(&self) -> impl Iterator<Item = (&str, &Map<String, Value>)> {
-        // A node with a parent is a folder of it and needs no fetching.
-        let own = self.nodes.iter().filter(|(name, node)| {
-            **name != self.root && node.get("parent").is_none_or(Value::is_null)
-        });
+        let own = self.nodes.iter().filter(|(name, node)| **name != self.root && !is_folder(node));
         own.filter_map(|(name, node)| Some((name.as_str(), node.get("locked")?.as_object()?)))
     }
+
+    /// The nodes that Nix may fetch from when inputs are overridden, with all attributes it reads.
+    pub(crate) fn used(&self, overridden: &[Vec<String>]) -> Vec<(&str, Map<String, Value>)> {
+        let cut: Vec<(&str, &str)> =
+            overridden.iter().filter_map(|path| self.only_edge(path)).collect();
+        let mut seen = BTreeSet::from([self.root.as_str()]);
+        let mut open = vec![self.root.as_str()];
+        let mut used = Vec::new();
+        while let Some(name) = open.pop() {
+            let Some(node) = self.nodes.get(name) else { continue };
+            if name != self.root && !is_folder(node) {
+                // Old lock files have a second part, and Nix believes that more.
+                let parts =
+                    ["locked", "info"].map(|part| node.get(part).and_then(Value::as_object));
+                used.push((name, parts.into_iter().flatten().flatten().map(own).collect()));
+            }
+            for (input, to) in self.inputs(name).into_iter().flatten() {
+                let to = to.as_str().filter(|_| !cut.contains(&(name, input.as_str())));
+                open.extend(to.filter(|to| seen.insert(to)));
+            }
+        }
+        used
+    }
+
+    /// The last step to an input, as node and name; `None` if other inputs lead over it, too.
+    fn only_edge<'a>(&'a self, path: &'a [String]) -> Option<(&'a str, &'a str)> {
+        let (name, parents) = path.split_last()?;
+        let all = self.nodes.keys().filter_map(|node| self.inputs(node)).flatten();
+        let targets: Vec<&str> = all.filter_map(|(_, to)| to.as_str()).collect();
+        let ways = |node: &str| targets.iter().filter(|to| **to == node).count();
+        let mut at = self.root.as_str();
+        let mut is_only = ways(at) == 0;
+        for parent in parents {
+            at = self.inputs(at)?.get(parent)?.as_str()?;
+            is_only &= ways(at) == 1;
+        }
+        is_only.then_some((at, name.as_str()))
+    }
+}
+
+fn own((name, value): (&String, &Value)) -> (String, Value) {
+    (name.clone(), value.clone())
+}
+
+/// Whether a node is a folder of another one and needs no fetching.
+fn is_folder(node: &Value) -> bool {
+    let has_parent = node.get("parent").is_some_and(|parent| !parent.is_null());
+    let path = node.get("locked").and_then(|locked| locked.get("path")?.as_str());
+    has_parent && node.get("info").is_none() && path.is_some_and(|path| !path.starts_with('/'))
 }
 
 /// Paths of inputs that two locks lock differently, leaving out what is below `overridden`.

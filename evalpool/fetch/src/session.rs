@@ -148,8 +148,9 @@ impl Session<'_> {
     }
 
     async fn run(&self, command: &mut Command, program: &Path) -> Result<Answer, FetchError> {
+        let cache_home = self.key.as_ref().map_or(&*self.fetcher.cache_home, KeyFile::cache_home);
         command
-            .env("NIX_CACHE_HOME", &self.fetcher.cache_home)
+            .env("NIX_CACHE_HOME", cache_home)
             .env("NIX_USER_CONF_FILES", "/dev/null")
             .env("GIT_TERMINAL_PROMPT", "0")
             .env("SSH_ASKPASS_REQUIRE", "never")

@@ -14,10 +14,11 @@ const LEFT_AFTER: Duration = Duration::from_secs(2 * 60 * 60);
 /// Folder of the keys below the cache home.
 const FOLDER: &str = "fetch-keys";
 
-/// The key as a file; gone when this is dropped.
+/// The key as a file, and a place for what it opens; both gone when this is dropped.
 #[derive(Debug)]
 pub(crate) struct KeyFile {
     file: PathBuf,
+    cache_home: PathBuf,
     known_hosts: PathBuf,
     _folder: TempDir,
 }
@@ -34,7 +35,13 @@ impl KeyFile {
         let mut open = options.write(true).create_new(true).mode(0o600).open(&file)?;
         open.write_all(key.reveal().as_bytes())?;
         let known_hosts = std::path::absolute(cache_home.join("known_hosts"))?;
-        Ok(Self { file, known_hosts, _folder: folder })
+        let own_home = file.with_file_name("cache");
+        Ok(Self { file, cache_home: own_home, known_hosts, _folder: folder })
+    }
+
+    /// Where Nix caches what it fetches with the key: what one key can read is not for those without.
+    pub(crate) fn cache_home(&self) -> &Path {
+        &self.cache_home
     }
 
     /// `GIT_SSH_COMMAND`: this key and nothing else of the machine's.
@@ -45,6 +52,18 @@ impl KeyFile {
             quoted(&self.file),
             quoted(&self.known_hosts)
         )
+    }
+}
+
+/// Removes the keys of a process that was killed. Only for when nothing is fetched with this cache home,
+/// such as at the start of a worker.
+///
+/// # Errors
+/// If the folder cannot be emptied.
+pub fn remove_left_keys(cache_home: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(cache_home.join(FOLDER)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -81,5 +100,19 @@ mod tests {
         let path = file.file.clone();
         drop(file);
         assert!(!path.exists() && !path.parent().expect("a folder").exists());
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_removed() {
+        let home = tempfile::tempdir().expect("a folder");
+        remove_left_keys(home.path()).expect("nothing is there");
+        let key = SshKey::new(KEY).expect("a key");
+        let file = KeyFile::write(&key, home.path()).expect("written");
+        let path = file.file.clone();
+        std::mem::forget(file);
+        fs::write(home.path().join("other"), "").expect("written");
+        remove_left_keys(home.path()).expect("removed");
+        assert!(!path.exists() && home.path().join("other").exists());
+        assert!(KeyFile::write(&key, home.path()).is_ok());
     }
 }

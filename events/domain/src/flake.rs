@@ -1,7 +1,9 @@
 //! Flake references that workers fetch, and how they fetch them.
 
+mod locked;
 mod options;
 
+pub use locked::is_locked;
 pub use options::{
     Commit, FetchOptions, LockPolicy, OVERRIDES_MAX, Override, OverrideError, check_overrides,
 };

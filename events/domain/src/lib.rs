@@ -16,6 +16,7 @@ pub mod ssh_key;
 pub mod store_path;
 pub mod text;
 pub mod time;
+pub mod way;
 
 pub use attr_path::AttrPath;
 pub use capability::{Capabilities, Feature, Kind, Requirement, System};
@@ -25,3 +26,4 @@ pub use pattern::Pattern;
 pub use ssh_key::SshKey;
 pub use store_path::StorePath;
 pub use time::Timestamp;
+pub use way::is_trusted_way;

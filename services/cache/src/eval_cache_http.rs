@@ -12,7 +12,7 @@ use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::mpsc;
 use zstd::stream::write::Encoder;
 
 use crate::error::Error;
@@ -24,8 +24,8 @@ use crate::upload::{drain, next_chunk};
 /// Header of an answer: size of the decompressed file in bytes.
 pub const EVAL_CACHE_SIZE_HEADER: &str = "gradient-eval-cache-size";
 
-/// Longest that receiving one may take, however it trickles.
-const RECEIVE_MAX: Duration = Duration::from_secs(600);
+/// Longest that receiving or sending one may take, however it trickles.
+const TRANSFER_MAX: Duration = Duration::from_secs(600);
 /// How long a request waits for its turn.
 const TURN_MAX: Duration = Duration::from_secs(30);
 /// Bytes that are compressed at a time.
@@ -78,9 +78,9 @@ async fn take(
     let fingerprint = Fingerprint::parse(fingerprint)?;
     let turn = tokio::time::timeout(TURN_MAX, state.0.eval_caches.writers.acquire()).await;
     let _turn = turn.map_err(|_| Error::Interrupted("too many others are being sent".into()))?;
-    let received = tokio::time::timeout(RECEIVE_MAX, receive(state, chunks)).await;
+    let received = tokio::time::timeout(TRANSFER_MAX, receive(state, chunks)).await;
     let staged = received
-        .map_err(|_| Error::Interrupted(format!("not complete after {RECEIVE_MAX:?}")))
+        .map_err(|_| Error::Interrupted(format!("not complete after {TRANSFER_MAX:?}")))
         .flatten()?;
     let state = state.clone();
     blocking(move || state.0.eval_caches.place(&fingerprint, &staged)).await
@@ -104,30 +104,70 @@ pub(crate) async fn get(
     let Ok(Ok(turn)) = tokio::time::timeout(TURN_MAX, turn).await else {
         return Err(Error::Interrupted("too many others are being read".into()));
     };
+    let stall_secs = state.0.settings.stall_secs;
     let found = blocking(move || state.0.eval_caches.file(&fingerprint)).await;
     let outcome = if found.is_ok() { "found" } else { "absent" };
     metrics::counter!("gradient_cache_eval_cache_reads_total", "outcome" => outcome).increment(1);
     let (file, size) = found?;
     let encoder = Encoder::new(Vec::new(), ZSTD_LEVEL).map_err(|error| Error::storage(&error))?;
-    let outgoing = Outgoing { file, encoder, _turn: turn };
-    let body = Body::from_stream(stream::try_unfold(Some(outgoing), Outgoing::next));
+    let stall = Duration::from_secs(stall_secs.max(1));
+    let (to, from) = mpsc::channel(1);
+    tokio::spawn(async move {
+        let sent = Outgoing { file, encoder }.send(&to, stall);
+        let sent = tokio::time::timeout(TRANSFER_MAX, sent).await;
+        drop(turn);
+        let error = match sent {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("not complete after {TRANSFER_MAX:?}"),
+        };
+        tracing::info!(error, "an evaluation cache was not sent to its end");
+    });
+    let body = Body::from_stream(stream::unfold(Some(from), received));
     let headers = [(header::CONTENT_TYPE, "application/zstd"), (header::CACHE_CONTROL, "no-store")];
     Ok((headers, [(EVAL_CACHE_SIZE_HEADER, size.to_string())], body).into_response())
+}
+
+/// What the body of an answer gives next. The sender says where the end is: whoever gets less knows it.
+async fn received(
+    from: Option<mpsc::Receiver<Option<Bytes>>>,
+) -> Option<(Result<Bytes, Error>, Option<mpsc::Receiver<Option<Bytes>>>)> {
+    let mut from = from?;
+    match from.recv().await {
+        Some(Some(piece)) => Some((Ok(piece), Some(from))),
+        Some(None) => None,
+        None => Some((Err(Error::Interrupted("it took too long".into())), None)),
+    }
 }
 
 /// A cache on its way to a reader. No thread waits while the reader is slow.
 struct Outgoing {
     file: File,
     encoder: Encoder<'static, Vec<u8>>,
-    _turn: OwnedSemaphorePermit,
 }
 
 impl Outgoing {
-    async fn next(this: Option<Self>) -> Result<Option<(Bytes, Option<Self>)>, Error> {
-        let Some(this) = this else {
-            return Ok(None);
-        };
-        blocking(move || this.piece().map_err(|error| Error::storage(&error)).map(Some)).await
+    /// Sends everything to a reader who takes each piece in time.
+    async fn send(self, to: &mpsc::Sender<Option<Bytes>>, stall: Duration) -> Result<(), Error> {
+        let mut rest = Some(self);
+        loop {
+            let piece = match rest {
+                Some(this) => {
+                    let read = move || this.piece().map_err(|error| Error::storage(&error));
+                    let (piece, more) = blocking(read).await?;
+                    rest = more;
+                    Some(piece)
+                }
+                None => None,
+            };
+            let is_end = piece.is_none();
+            match tokio::time::timeout(stall, to.send(piece)).await {
+                Err(_) => return Err(Error::Interrupted(format!("no byte taken for {stall:?}"))),
+                Ok(Err(_)) => return Err(Error::Interrupted("the reader is gone".into())),
+                Ok(Ok(())) if is_end => return Ok(()),
+                Ok(Ok(())) => {}
+            }
+        }
     }
 
     /// The next compressed bytes, and what follows them. Blocks.

@@ -3,7 +3,7 @@
 mod service;
 
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use gradient_cache::{EVAL_CACHE_SIZE_HEADER, EvalCacheAnswer};
 use gradient_domain::pattern::PatternSet;
@@ -121,6 +121,33 @@ async fn a_large_cache_comes_in_pieces() {
     assert!(cache.len() > 1 << 20, "{}", cache.len());
     assert!(service.give_new(&one, &cache).await);
     assert!(service.fetch(&one).await.expect("there") == cache, "it came back otherwise");
+}
+
+#[tokio::test]
+async fn readers_who_take_nothing_hold_no_turn() {
+    let service = Service::start_with(|settings| settings.stall_secs = 1).await;
+    let (one, two) = (fingerprint('a'), fingerprint('b'));
+    for fingerprint in [&one, &two] {
+        assert!(service.give_new(fingerprint, &cache(fingerprint, &[Recursion::Tree])).await);
+    }
+    // More than the sockets on the way can hold, and nothing that compresses.
+    let mut seed = 1_u64;
+    let noise = std::iter::repeat_with(|| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 56) as u8
+    });
+    let noise: Vec<u8> = noise.take(24 << 20).collect();
+    let file = service.dir.path().join(format!("eval-cache/{one}.sqlite"));
+    std::fs::write(file, noise).expect("written");
+    let mut idle = Vec::new();
+    for _ in 0..16 {
+        idle.push(service.get(&format!("/eval-cache/{one}")).await);
+    }
+    let begin = Instant::now();
+    assert!(service.fetch(&two).await.is_some());
+    assert!(begin.elapsed() < Duration::from_secs(15), "{:?}", begin.elapsed());
+    let cut = idle.remove(0).bytes().await;
+    assert!(cut.is_err(), "a part does not look like the whole");
 }
 
 /// A cache whose file was changed by hand.

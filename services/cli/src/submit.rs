@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use gradient_api::types::{SubmitEvaluation, SubmitFlake, Submitted};
-use gradient_domain::SshKey;
 use gradient_domain::flake::{Commit, HINT, LockPolicy, Override, check_reference};
 use gradient_domain::pattern::PatternSet;
+use gradient_domain::{SshKey, is_trusted_way};
 use reqwest::{Body, Method};
 use serde_json::{Value, json};
 use tokio_util::io::ReaderStream;
@@ -54,7 +54,7 @@ pub(crate) async fn run(found: &Found, args: SubmitArgs) -> Result<(), Failure> 
         Failure::usage(error).hint("patterns look like 'packages.*.*', 'checks.x86_64-linux.hello' or '!packages.x86_64-linux.big'")
     })?;
     let overrides = overrides(&args.override_input)?;
-    let ssh_key = args.ssh_key.as_deref().map(read_key).transpose()?;
+    let ssh_key = args.ssh_key.as_deref().map(|file| read_key(file, &found.url)).transpose()?;
     let target = source::target(&args.flake)?;
     let client = Client::new(found)?;
     let flake = match target {
@@ -93,7 +93,12 @@ fn overrides(given: &[String]) -> Result<Vec<Override>, Failure> {
     Ok(overrides)
 }
 
-fn read_key(file: &Path) -> Result<SshKey, Failure> {
+/// The key, if nobody can read it on its way to the server at this address.
+fn read_key(file: &Path, url: &str) -> Result<SshKey, Failure> {
+    if !is_trusted_way(url) {
+        return Err(Failure::usage(format!("a key is not sent to {url} without TLS"))
+            .hint("give an https:// address of the server, or a tunnel to it on localhost"));
+    }
     let text = std::fs::read_to_string(file).map_err(|error| {
         Failure::usage(format!("the key '{}' cannot be read: {error}", file.display()))
     })?;
@@ -137,4 +142,22 @@ async fn upload(client: &Client, packed: Packed) -> Result<(), Failure> {
         .header(reqwest::header::CONTENT_LENGTH, packed.file_size)
         .body(body);
     client.send(request).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_goes_over_loopback_or_tls() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("key");
+        let key = "-----BEGIN OPENSSH PRIVATE KEY-----\nx\n-----END OPENSSH PRIVATE KEY-----\n";
+        std::fs::write(&file, key).expect("written");
+        for url in ["http://127.0.0.1:8080", "https://ci.example"] {
+            assert!(read_key(&file, url).is_ok(), "{url}");
+        }
+        let refused = read_key(&file, "http://ci.example").expect_err("refused");
+        assert!(refused.hint.is_some() && refused.error.to_string().contains("without TLS"));
+    }
 }

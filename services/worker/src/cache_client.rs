@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use gradient_daemon::nar::SingleFile;
 use gradient_daemon::{NarInfo, PublicKey};
-use gradient_domain::{EvaluationId, SshKey, StorePath};
+use gradient_domain::{EvaluationId, SshKey, StorePath, is_trusted_way};
 use reqwest::{Client, ClientBuilder, RequestBuilder, Response, StatusCode};
 use serde::Deserialize;
 use tokio::io::AsyncReadExt as _;
@@ -229,13 +229,17 @@ impl CacheClient {
     /// The key for SSH that the server keeps for an evaluation, for the hand-out of this token.
     ///
     /// # Errors
-    /// If the server cannot be reached after 4 attempts, refuses, or has no key.
+    /// If others could read the key on its way, or the server cannot be reached after 4 attempts,
+    /// refuses, or has no key.
     pub async fn ssh_key(
         &self,
         evaluation: EvaluationId,
         token: &str,
     ) -> Result<SshKey, CacheError> {
         let url = self.url(&format!("api/v1/evaluations/{evaluation}/ssh-key"));
+        if !is_trusted_way(&url) {
+            return Err(CacheError::OpenWay { what: url });
+        }
         let text = retry(|| async {
             body_text(&url, send(&url, self.http().get(&url).bearer_auth(token)).await?).await
         });
@@ -321,4 +325,20 @@ async fn retry<T, F: Future<Output = Result<T, CacheError>>>(
         }
     }
     attempt().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn keys_are_asked_for_over_loopback_or_tls() {
+        let key =
+            PublicKey::parse("k:11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=").expect("a key");
+        let client = CacheClient::new("http://cache.invalid", key).expect("a client");
+        let asked = client.ssh_key(EvaluationId([7; 16]), "token").await;
+        let error = asked.expect_err("refused");
+        assert!(matches!(error, CacheError::OpenWay { .. }), "{error:?}");
+        assert_eq!(error.failure_kind(), gradient_events::FailureKind::Permanent);
+    }
 }

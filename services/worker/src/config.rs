@@ -1,7 +1,6 @@
 //! Flags and environment of the worker (reference 1.1): every flag `--a-b` has the variable
 //! `GRADIENT_WORKER_A_B`.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::Parser;
@@ -172,41 +171,9 @@ pub enum StoreKind {
     Private,
 }
 
-/// Whether the way to a service is one that nobody else can answer on: loopback or TLS.
-#[must_use]
-pub fn is_trusted_way(url: &str) -> bool {
-    let Ok(url) = reqwest::Url::parse(url) else { return false };
-    let host = url.host_str().unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    let is_loopback = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
-    url.scheme() == "https" || (url.scheme() == "http" && is_loopback)
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
-
-    #[test]
-    fn keys_are_asked_for_over_loopback_or_tls() {
-        for url in [
-            "https://cache.example",
-            "http://127.0.0.1:8080/",
-            "http://127.1.2.3",
-            "http://[::1]:8080",
-            "http://localhost:8080",
-        ] {
-            assert!(super::is_trusted_way(url), "{url}");
-        }
-        for url in [
-            "http://cache.example",
-            "http://10.0.0.1:80",
-            "http://localhost.example",
-            "ftp://::1",
-            "",
-        ] {
-            assert!(!super::is_trusted_way(url), "{url}");
-        }
-    }
 
     #[test]
     fn the_flags_are_well_formed_and_each_has_its_variable() {

@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use clap::Parser;
 use gradient_daemon::{ClientOptions, Pool as Store, PublicKey};
 use gradient_domain::flake::{Override, check_overrides};
+use gradient_domain::is_trusted_way;
 use gradient_fetch::Fetcher;
 use gradient_log::jetstream::{Broker, ConnectError, ConnectSettings};
 use gradient_pool::driver::Locked;
@@ -18,7 +19,7 @@ use gradient_runtime::shutdown::CancellationToken;
 use gradient_runtime::telemetry::{self, LogFormat};
 use gradient_worker::agent::{Agent, AgentSettings};
 use gradient_worker::cache_client::CacheClient;
-use gradient_worker::config::{StoreKind, WorkerArgs, is_trusted_way};
+use gradient_worker::config::{StoreKind, WorkerArgs};
 use gradient_worker::daemon_process::{DaemonProcess, DaemonSettings};
 use gradient_worker::evaluate::Evaluator;
 use gradient_worker::execute::Executor;
@@ -225,6 +226,8 @@ fn evaluator(
     let cache_home = args.base_dir.join("eval-cache");
     std::fs::create_dir_all(&cache_home)
         .with_context(|| format!("cannot create {}", cache_home.display()))?;
+    gradient_fetch::remove_left_keys(&cache_home)
+        .with_context(|| format!("cannot remove old keys in {}", cache_home.display()))?;
     let mut settings = PoolSettings::new(exe, store.uri.clone(), cache_home.clone());
     if let Some(children) = args.eval_fork_workers {
         settings.children = children.max(1);

@@ -166,6 +166,22 @@ async fn a_key_is_there_for_the_fetch_and_gone_afterwards() {
 }
 
 #[tokio::test]
+async fn what_a_key_opened_stays_closed_to_requests_without_it() {
+    let mut host = Host::new();
+    let (folder, commit) = checkout(&host);
+    let (bin, _) = fake_ssh(&host, &folder);
+    host.before_nix(&format!("export PATH={}:$PATH", bin.display()));
+    let url = format!("git+ssh://git@host.invalid/repo?ref=main&rev={commit}");
+    let mut request = Request::new(Source::Reference(url), Reach::Remote);
+    request.ssh_key = Some(SshKey::new(KEY).expect("a key"));
+    host.fetch(&request).await.expect("fetched");
+    request.ssh_key = None;
+    host.program("ssh-bin", "ssh", "echo 'Permission denied (publickey).' >&2; exit 255");
+    let error = host.fetch(&request).await.expect_err("no key");
+    assert!(error.to_string().contains("Permission denied"), "{error}");
+}
+
+#[tokio::test]
 async fn a_fetch_that_takes_too_long_ends() {
     let mut host = Host::new();
     host.before_nix("exec sleep 600");

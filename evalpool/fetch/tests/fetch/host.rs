@@ -1,5 +1,7 @@
 //! A private store for tests, flakes written from texts, and what Nix itself says about them.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -73,6 +75,12 @@ impl Host {
     /// Where a file of the store really is.
     pub(crate) fn real(&self, path: &str) -> PathBuf {
         self.path().join("store").join(path.trim_start_matches('/'))
+    }
+
+    /// What lies in the store.
+    pub(crate) fn paths(&self) -> BTreeSet<OsString> {
+        let store = std::fs::read_dir(&self.fetcher.store_dir).expect("a store");
+        store.map(|entry| entry.expect("an entry").file_name()).collect()
     }
 
     pub(crate) async fn fetch(&self, request: &Request) -> Result<LockedFlake, FetchError> {

@@ -243,10 +243,31 @@ async fn what_workers_do_not_fetch_is_refused() {
             &host.folder(scheme.trim_end_matches(['/', ':']), &[("flake.nix", &text)]),
         );
         let tree = host.fetcher.fetch_tree(&flake, Reach::Local).await.expect("fetched");
-        let error = host.fetch(&Request::new(Source::Store(tree), Reach::Remote)).await;
-        let error = error.expect_err("refused");
+        let before = host.paths();
+        let mut request = Request::new(Source::Store(tree), Reach::Remote);
+        let error = host.fetch(&request).await.expect_err("refused");
         assert!(matches!(error, FetchError::Refused { .. }), "{error:?}");
         assert!(error.to_string().contains("input 'x'"), "{error}");
+        assert_eq!(host.paths(), before, "nothing of the machine comes into the store");
+        request.overrides = vec![over("x", "github:o/r")];
+        let error = host.fetch(&request).await.expect_err("not there");
+        assert!(!matches!(error, FetchError::Refused { .. }), "{error:?}");
+    }
+    // Nor by its lock file, whatever that says of a parent.
+    let text = "{ inputs.x = { url = \"github:o/r\"; flake = false; }; outputs = _: { }; }";
+    let hash = "sha256-FV1nyfXAADQTyDZmve5vuMyjE/ewdnyWhCunQBpgS0E=";
+    for (name, parent) in [("plain", ""), ("child", r#""parent":[],"#)] {
+        let lock = format!(
+            r#"{{"nodes":{{"root":{{"inputs":{{"x":"x"}}}},"x":{{"flake":false,{parent}"original":{{"type":"github","owner":"o","repo":"r"}},"locked":{{"type":"path","path":"{}","narHash":"{hash}"}}}}}},"root":"root","version":7}}"#,
+            secret.display()
+        );
+        let folder = host.folder(name, &[("flake.nix", text), ("flake.lock", &lock)]);
+        let tree = host.fetcher.fetch_tree(&path_reference(&folder), Reach::Local).await;
+        let before = host.paths();
+        let request = Request::new(Source::Store(tree.expect("fetched")), Reach::Remote);
+        let error = host.fetch(&request).await.expect_err("refused");
+        assert!(matches!(error, FetchError::Refused { .. }), "{error:?}");
+        assert_eq!(host.paths(), before, "nothing of the machine comes into the store");
     }
     let nothing = host.folder("nothing", &[("x", "")]);
     let error = host.fetch(&local(path_reference(&nothing))).await.expect_err("no flake");
@@ -280,6 +301,23 @@ async fn inputs_are_in_the_store_before_the_evaluation() {
     };
     let there = std::fs::read_dir(&other.fetcher.store_dir).expect("a store");
     assert!(there.flatten().any(|entry| is_near(&entry.path())), "the other one is fetched");
+}
+
+#[tokio::test]
+async fn an_input_that_the_network_keeps_back_is_asked_for_again() {
+    let mut host = Host::new();
+    let far = host.folder("far", &[("x", "")]);
+    let flake = format!(
+        "{{ inputs.far = {{ url = \"{}\"; flake = false; }}; outputs = _: {{ }}; }}",
+        path_reference(&far)
+    );
+    let folder = host.folder("f", &[("flake.nix", &flake)]);
+    Host::new().nix(&["flake", "lock", &path_reference(&folder)]).expect("locked");
+    host.before_nix(
+        "case \"$*\" in *flake\\ archive*|*fetchTree*) echo 'error: Could not resolve host: far' >&2; exit 1;; esac",
+    );
+    let error = host.fetch(&local(path_reference(&folder))).await.expect_err("no network");
+    assert_eq!(error.retry(), Retry::Backoff, "{error}");
 }
 
 #[tokio::test]

@@ -52,6 +52,14 @@ pub enum CacheError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A secret would travel where others can read it.
+    #[error(
+        "{what}: a key is not asked for without TLS; give the worker an https:// address of the server"
+    )]
+    OpenWay {
+        /// What would have been asked.
+        what: String,
+    },
     /// The cache lacks some paths, and so does the local store.
     #[error("{} required path(s) are not in the cache", paths.len())]
     NotInCache {
@@ -126,6 +134,7 @@ impl CacheError {
             }
             CacheError::Daemon { source, .. } => source.retry() != gradient_daemon::Retry::Never,
             CacheError::Malformed { .. }
+            | CacheError::OpenWay { .. }
             | CacheError::NotInCache { .. }
             | CacheError::Untrusted { .. }
             | CacheError::Corrupt { .. }
@@ -152,6 +161,7 @@ impl CacheError {
             | CacheError::Malformed { .. }
             | CacheError::NotValid { .. }
             | CacheError::Daemon { .. } => FailureKind::Transient,
+            CacheError::OpenWay { .. } => FailureKind::Permanent,
         }
     }
 
@@ -167,6 +177,7 @@ impl CacheError {
             | CacheError::Interrupted { .. }
             | CacheError::Refused { .. }
             | CacheError::Malformed { .. }
+            | CacheError::OpenWay { .. }
             | CacheError::NotValid { .. }
             | CacheError::Daemon { .. } => BTreeSet::new(),
         }

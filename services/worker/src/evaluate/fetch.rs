@@ -63,9 +63,11 @@ impl Evaluator {
         }
         let token = running.upload_token.as_str();
         let key = self.cache.ssh_key(job.evaluation, token).await.map_err(|error| {
-            let is_gone =
-                matches!(&error, CacheError::Refused { status: StatusCode::NOT_FOUND, .. });
-            let kind = if is_gone { FailureKind::Permanent } else { FailureKind::Transient };
+            let kind = match &error {
+                CacheError::Refused { status: StatusCode::NOT_FOUND, .. }
+                | CacheError::OpenWay { .. } => FailureKind::Permanent,
+                _ => FailureKind::Transient,
+            };
             JobEnd::failed(kind, format!("the key for SSH cannot be had from the server: {error}"))
         });
         key.map(Some)
