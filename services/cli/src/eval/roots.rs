@@ -21,15 +21,15 @@ impl Roots {
         Ok(Roots { folder })
     }
 
-    /// Makes a derivation a root, if it is none yet.
+    /// Makes a derivation a root. A link that is there says nothing: whoever made it may have failed to
+    /// register it, or the daemon has forgotten it.
     pub(super) async fn add(&self, daemons: &Daemons, path: &StorePath) -> Result<(), Failure> {
         let link = self.folder.join(path.base_name());
         let target = PathBuf::from(path.to_string());
-        if std::fs::read_link(&link).is_ok_and(|there| there == target) {
-            return Ok(());
+        if !std::fs::read_link(&link).is_ok_and(|there| there == target) {
+            std::os::unix::fs::symlink(&target, &link)
+                .with_context(|| format!("cannot link {}", link.display()))?;
         }
-        std::os::unix::fs::symlink(&target, &link)
-            .with_context(|| format!("cannot link {}", link.display()))?;
         let mut daemon = daemons.get().await?;
         within(LOCAL_MAX, daemon.connection().add_indirect_root(&link)).await?;
         daemon.give_back();
