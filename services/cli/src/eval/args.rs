@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+/// Most memory that can be named, in MiB: more than any machine has, and its bytes fit a number.
+const MEMORY_MIB_MAX: u64 = 1 << 40;
+
 /// Evaluate a flake or an expression here, without a server, and print its jobs as JSON lines
 ///
 /// The lines have the format of nix-eval-jobs and come as the jobs are found, in no order. With
@@ -75,7 +78,12 @@ pub(crate) struct EvalArgs {
     #[arg(long, value_name = "N")]
     pub(super) workers: Option<usize>,
     /// Recycle an evaluator above this many MiB after a call
-    #[arg(long, default_value_t = 2_048, value_name = "MIB")]
+    #[arg(
+        long,
+        default_value_t = 2_048,
+        value_name = "MIB",
+        value_parser = clap::value_parser!(u64).range(1..=MEMORY_MIB_MAX)
+    )]
     pub(super) max_memory_size: u64,
     /// Store to instantiate into; the machine's daemon, or a store below the data directory
     #[arg(long, value_name = "URI")]

@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use gradient_domain::flake::{LockPolicy, Override};
 use gradient_fetch::{Fetcher, LockedFlake, Reach, Request, Source};
 
+use super::progress;
 use super::store::Store;
 use crate::exit::Failure;
 use crate::up::programs;
@@ -27,7 +28,7 @@ pub(super) async fn lock(
     let request = Request { overrides, lock_policy, ..Request::new(source, Reach::Local) };
     let locked = fetcher.fetch(&request).await?;
     for warning in &locked.warnings {
-        eprintln!("warning: {warning}");
+        eprint!("{}", progress::warning(None, warning));
     }
     if locked.is_dirty {
         eprintln!("warning: the checkout has changes that are not committed");

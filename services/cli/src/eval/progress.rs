@@ -56,13 +56,9 @@ impl Progress {
         format!("{} jobs, {} errors", self.found, self.failed)
     }
 
-    /// Prints a warning. It is for a person, so nothing in it can steer a terminal.
+    /// Prints a warning.
     pub(super) fn warn(&self, path: Option<&AttrPath>, text: &str) {
-        let text = say::plain(text);
-        let line = match path {
-            Some(path) => format!("warning: {path}: {text}\n"),
-            None => format!("warning: {text}\n"),
-        };
+        let line = warning(path, text);
         self.aside(|| {
             // Who cannot be warned is not.
             let _ = std::io::stderr().write_all(line.as_bytes());
@@ -84,5 +80,28 @@ impl Progress {
             let ms = u64::try_from(self.begin.elapsed().as_millis()).unwrap_or(u64::MAX);
             eprintln!("{} in {}", self.counts(), say::duration(ms));
         }
+    }
+}
+
+/// A warning as one line. It is for a person, so nothing in it can steer a terminal.
+pub(super) fn warning(path: Option<&AttrPath>, text: &str) -> String {
+    // Texts of Nix's own say it themselves.
+    let text = say::plain(text.strip_prefix("warning: ").unwrap_or(text));
+    match path {
+        Some(path) => format!("warning: {path}: {text}\n"),
+        None => format!("warning: {text}\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warning_says_so_once() {
+        let path = AttrPath(vec!["a".into(), "b".into()]);
+        assert_eq!(warning(None, "warning: old\u{1b}"), "warning: old\\u{1b}\n");
+        assert_eq!(warning(Some(&path), "warning: old"), "warning: a.b: old\n");
+        assert_eq!(warning(None, "a warning: b"), "warning: a warning: b\n");
     }
 }

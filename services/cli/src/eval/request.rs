@@ -224,6 +224,8 @@ mod tests {
             &["--option", "max-jobs", "9"],
             &["--option", "eval-system", "a\nmax-jobs = 9"],
             &["!a"],
+            &["--max-memory-size", "0"],
+            &["--max-memory-size", "17592186044416"],
         ];
         for words in refused {
             assert!(request(words).is_err(), "{words:?}");
