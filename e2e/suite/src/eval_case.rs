@@ -211,7 +211,7 @@ pub const CASES: &[Case] = &[
         flake: "D10",
         arguments: &["*", "!packages.x86_64-linux.long"],
         jobs: &[".dotStart .hidden", ".dotted x.drv.txt", ".env env", ".punctuation a+b-._?=c"],
-        errors: &[(".tooLong", "is longer than 211 characters")],
+        errors: &[(".tooLong", "must be no longer than 211 characters")],
     },
     Case {
         flake: "D11",

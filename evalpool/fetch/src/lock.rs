@@ -247,6 +247,42 @@ mod tests {
     }
 
     #[test]
+    fn what_nix_may_fetch_from_a_lock_is_all_but_overrides_and_folders() {
+        let file = lock(json!({
+            "root": {"inputs": {"a": "a", "b": "b", "child": "child", "far": ["a", "c"]}},
+            "a": {"locked": {"type": "github"}, "inputs": {"c": "c"}},
+            "b": {"locked": {"type": "github"}, "info": {"type": "path", "path": "/b"}},
+            "c": {"locked": {"type": "path", "path": "/c"}, "parent": ["a"]},
+            "child": {"locked": {"type": "path", "path": "./child"}, "parent": []},
+            "unused": {"locked": {"type": "path", "path": "/unused"}},
+        }));
+        let used = |overridden: &[&str]| {
+            let path = |text: &&str| text.split('/').map(str::to_owned).collect();
+            let used = file.used(&overridden.iter().map(path).collect::<Vec<Vec<String>>>());
+            let place =
+                |(name, node): (&str, Map<String, Value>)| format!("{name} {}", node["type"]);
+            used.into_iter()
+                .map(place)
+                .collect::<BTreeSet<String>>()
+                .into_iter()
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(used(&[]), [r#"a "github""#, r#"b "path""#, r#"c "path""#]);
+        assert_eq!(used(&["a"]), [r#"b "path""#]);
+        assert_eq!(used(&["a/c", "b"]), [r#"a "github""#]);
+        // Another way to the same node is not cut.
+        let mut nodes = file.nodes.clone();
+        nodes["root"]["inputs"]["b"] = "a".into();
+        let names = |path: &str| {
+            let path = path.split('/').map(str::to_owned).collect();
+            let file = Lock { root: "root".into(), nodes: nodes.clone() };
+            file.used(&[path]).into_iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(names("a/c"), ["a", "c"]);
+        assert_eq!(names("a"), ["a", "c"]);
+    }
+
+    #[test]
     fn follows_that_lead_in_a_circle_end() {
         let path = |text: &str| text.split('/').map(str::to_owned).collect::<Vec<String>>();
         let circle = lock(json!({

@@ -40,8 +40,7 @@ mod tests {
 
     const NIX: NixIdentity<'_> =
         NixIdentity { version: "2.26.3", store_dir: "/nix/store", config: "pure-eval = true" };
-    const FLAKE: &str =
-        "path:/nix/store/x-source?narHash=sha256-AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA%3D";
+    const FLAKE: &str = "path:/nix/store/x-source?narHash=sha256-AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA%3D&dir=";
 
     #[test]
     fn whatever_results_depend_on_changes_the_name() {
@@ -50,7 +49,7 @@ mod tests {
         assert_eq!(one.as_deref().map(str::len), Some(64));
         assert_eq!(one, name(FLAKE, "{}", NIX));
         let others = [
-            name(&format!("{FLAKE}&dir=x"), "{}", NIX),
+            name(&format!("{FLAKE}x"), "{}", NIX),
             name(FLAKE, "{ }", NIX),
             name(FLAKE, "{}", NixIdentity { version: "2.28.4", ..NIX }),
             name(FLAKE, "{}", NixIdentity { store_dir: "/gnu/store", ..NIX }),

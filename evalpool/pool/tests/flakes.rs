@@ -1,12 +1,14 @@
 //! Flakes that others stumbled over, on a real Nix, with one subprocess and with three.
 
 mod common;
+mod heads;
 mod host;
 
 use common::{Run, attributes, discover, errors};
 use gradient_domain::pattern::PatternSet;
 use gradient_pool::driver::Locked;
 use gradient_pool::{DiscoverError, Evaluation, Found, Pool};
+use heads::assert_errors;
 use host::NixHost;
 
 const CHILD: &str = env!("CARGO_BIN_EXE_gradient-eval-child");
@@ -71,16 +73,6 @@ async fn found(name: &str, patterns: &str) -> (Vec<String>, Vec<String>) {
     assert_eq!(summary.errors as usize, errors(&found).len());
     assert_eq!(warnings(&found), Vec::<String>::new());
     (attributes(&found), errors(&found))
-}
-
-/// Asserts the heads of errors, in order.
-fn assert_errors(errors: &[String], expected: &[(&str, &str)]) {
-    assert_eq!(errors.len(), expected.len(), "{errors:#?}");
-    for (error, (name, text)) in errors.iter().zip(expected) {
-        let (path, message) = error.split_once(": ").expect("path");
-        assert!(path.ends_with(name), "{error} is not about {name}");
-        assert!(message.contains(text), "{error} does not say {text}");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -339,80 +331,6 @@ async fn x06_warnings_are_whole_and_told_once() {
         ]
     );
     assert!(summary.expect("evaluated").usage.alloc_bytes.is_some_and(|bytes| bytes > 0));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_built_during_an_evaluation() {
-    let host = NixHost::start();
-    let text = r#"{ outputs = { self }: { packages.x86_64-linux.ifd = import (derivation {
-      name = "ifd"; system = "x86_64-linux"; builder = "/bin/sh"; args = [ "-c" "echo 1 > $out" ];
-    }); }; }"#;
-    let flake = host.flake("ifd", text);
-    let (found, _) = both(&host, &flake, PACKAGES).await;
-    assert_errors(&errors(&found), &[(".ifd", "'allow-import-from-derivation' is disabled")]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn evaluation_is_pure() {
-    let host = NixHost::start();
-    let text = r#"{ outputs = { self }: { packages.x86_64-linux = {
-      env = throw "PATH is '${builtins.getEnv "PATH"}'";
-      outside = builtins.readFile /etc/passwd;
-      time = builtins.currentTime;
-    }; }; }"#;
-    let flake = host.flake("impure", text);
-    let (found, _) = both(&host, &flake, PACKAGES).await;
-    assert_errors(
-        &errors(&found),
-        &[
-            (".env", "PATH is ''"),
-            (".outside", "forbidden in pure evaluation mode"),
-            (".time", "attribute 'currentTime' missing"),
-        ],
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn fetchers_of_a_fleet_reach_nothing_of_this_machine() {
-    let host = NixHost::start();
-    let secret = host.path().join("secret");
-    std::fs::create_dir(&secret).expect("a folder");
-    std::fs::write(secret.join("token"), "host-secret").expect("written");
-    let text = r#"{ outputs = { self }: let
-        zero = "sha256-AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
-        rev = "0123456789012345678901234567890123456789";
-        show = path: throw "got ${builtins.readFile path}";
-      in { packages.x86_64-linux = {
-        file = show (builtins.fetchurl { url = "file://SECRET/token"; sha256 = zero; });
-        git = show (builtins.fetchGit { url = "file://SECRET"; inherit rev; });
-        gitPath = show (builtins.fetchGit { url = "SECRET"; inherit rev; });
-        good = derivation { name = "good"; system = "x86_64-linux"; builder = "/bin/sh"; };
-        path = show (builtins.fetchTree { type = "path"; path = "SECRET"; narHash = zero; });
-        tarball = show (builtins.fetchTarball { url = "file://SECRET/token"; sha256 = zero; });
-        tree = show (builtins.fetchTree { type = "file"; url = "file://SECRET/token"; narHash = zero; });
-      }; }; }"#;
-    let flake = host.flake("thief", &text.replace("SECRET", &secret.display().to_string()));
-    let (folder, hash) = flake.trim_start_matches("path:").split_once('?').expect("locked");
-    let added = std::process::Command::new(host::nix_prefix().join("bin/nix"))
-        .args(["--extra-experimental-features", "nix-command", "--store", &host.store_uri()])
-        .args(["store", "add", "--name", "source", folder])
-        .env("HOME", host.path())
-        .output()
-        .expect("nix");
-    let stored = String::from_utf8_lossy(&added.stdout).trim().to_owned();
-    let in_store = format!("path:{stored}?{hash}");
-    let mut settings = host.settings(CHILD, 1);
-    settings.remote_only = true;
-    let pool = Pool::new(settings).expect("pool");
-    let (found, summary) = discover(&pool, &in_store, PACKAGES).await;
-    assert_eq!(attributes(&found), ["packages.x86_64-linux.good good.drv"], "{summary:?}");
-    let errors = errors(&found);
-    assert_eq!(errors.len(), 6, "{errors:#?}");
-    for error in errors {
-        // Neither the contents nor the hash, with which the contents can be had.
-        assert!(error.contains(" is forbidden in "), "{error}");
-        assert!(!error.contains("host-secret") && !error.contains("got:"), "{error}");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

