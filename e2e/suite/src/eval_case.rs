@@ -219,4 +219,47 @@ pub const CASES: &[Case] = &[
         jobs: &[".chain link-400", ".diamond diamond", ".fanIn fan-in"],
         errors: &[],
     },
+    Case {
+        flake: "F03",
+        arguments: &["*", "!packages.x86_64-linux.dirlist"],
+        jobs: &[".good good"],
+        errors: &[
+            (".absolute", "forbidden in pure evaluation mode"),
+            (".home", "can not be resolved in pure mode"),
+            (".parent", "forbidden in pure evaluation mode"),
+        ],
+    },
+    Case {
+        flake: "X06",
+        arguments: &[],
+        jobs: &[".both both", ".quiet quiet", ".traced traced", ".warned warned"],
+        errors: &[],
+    },
+];
+
+/// Cases whose result follows from the pattern: a fleet does not look at marks in sets.
+pub const BY_PATTERN: &[Case] = &[
+    Case {
+        flake: "R01",
+        arguments: &["legacyPackages.*.*"],
+        jobs: &["legacyPackages.x86_64-linux.top top"],
+        errors: &[],
+    },
+    Case {
+        flake: "R01",
+        arguments: &["legacyPackages.x86_64-linux.*"],
+        jobs: &[
+            "legacyPackages.x86_64-linux.absent.inner absent-inner",
+            "legacyPackages.x86_64-linux.no.inner no-inner",
+            "legacyPackages.x86_64-linux.top top",
+            "legacyPackages.x86_64-linux.yes.inner yes-inner",
+        ],
+        errors: &[],
+    },
+    Case {
+        flake: "R01",
+        arguments: &["legacyPackages.x86_64-linux.absent.inner"],
+        jobs: &["legacyPackages.x86_64-linux.absent.inner absent-inner"],
+        errors: &[],
+    },
 ];

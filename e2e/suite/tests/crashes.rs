@@ -8,7 +8,7 @@ use gradient_suite::log::{Event, Log};
 use gradient_suite::model::{self, Evaluation};
 use gradient_suite::run::Running;
 use gradient_suite::wait::{LIMIT, until_true};
-use gradient_suite::{Cluster, process, programs};
+use gradient_suite::{Cluster, Flake, process, programs};
 use nix::sys::signal::Signal;
 
 /// Submits first-light and waits until something is built and `slow-lines` is being built.
@@ -107,6 +107,29 @@ fn a_worker_is_killed() {
     let row = rows.iter().find(|row| row["assignment"] == first.assignment.as_str());
     assert_eq!(row.map(|row| &row["outcome"]), Some(&"abandoned".into()));
     ends_well(cluster, watching);
+}
+
+#[test]
+fn a_worker_is_killed_in_the_middle_of_an_evaluation() {
+    let cluster = Cluster::start_with(1);
+    let definitions = "fib = n: if n < 2 then n else fib (n - 1) + fib (n - 2);";
+    let body = r#"packages.x86_64-linux = builtins.listToAttrs (builtins.genList (n: {
+        name = "a${toString n}";
+        value = mk "a${toString n}-${toString (fib 30)}" "echo done > $out";
+      }) 12);"#;
+    let flake = Flake::of(definitions, body);
+    let id = cluster.submit_only(&flake.reference());
+    cluster.until_log("some are found", |log| !log.builds().is_empty());
+    cluster.kill(Part::Worker(1));
+    let _ = cluster.gradient(&["watch", &id]).ok();
+    // What the first attempt found is neither lost nor doubled, by way of the evaluation cache.
+    let evaluation = Evaluation::read(&cluster, &id);
+    assert_eq!(evaluation.entry_points.len(), 12);
+    let job = format!("eval:{id}");
+    let attempts = cluster.log().hand_outs().iter().filter(|one| one.job == job).count();
+    assert_eq!(attempts, 2, "it was not interrupted");
+    cluster.check_everything();
+    cluster.finish();
 }
 
 #[test]

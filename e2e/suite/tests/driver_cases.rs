@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use gradient_suite::eval_case::{CASES, Case, SYSTEM};
+use gradient_suite::eval_case::{BY_PATTERN, CASES, Case, SYSTEM};
 use gradient_suite::local::Local;
 use gradient_suite::programs;
 use gradient_suite::run::Running;
@@ -124,7 +124,7 @@ fn kills(case: &Case) -> bool {
 #[test]
 fn the_harness_finds_what_every_case_holds() {
     let local = Local::new();
-    let quiet = CASES.iter().filter(|case| !kills(case));
+    let quiet = CASES.iter().chain(BY_PATTERN).filter(|case| !kills(case));
     let cases: Vec<_> = quiet.map(|case| (case, locked(&local, case.flake))).collect();
     for batch in [1, 3, 64] {
         for ((case, _), found) in cases.iter().zip(run(&local, &cases, batch)) {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use gradient_suite::eval_case::{CASES, SYSTEM};
+use gradient_suite::eval_case::{BY_PATTERN, CASES, SYSTEM};
 use gradient_suite::local::Local;
 use gradient_suite::model::Evaluation;
 use gradient_suite::wait::{LIMIT, until};
@@ -65,7 +65,7 @@ fn errors(evaluation: &Evaluation) -> Vec<(String, String)> {
 fn a_fleet_finds_what_every_case_holds() {
     let cluster = Cluster::start_with(1);
     let local = Local::new();
-    for case in CASES {
+    for case in CASES.iter().chain(BY_PATTERN) {
         let flake = local.shared(case.flake);
         let evaluation = evaluated(&cluster, &flake, &case.patterns());
         let what = format!("{} {:?}", case.flake, case.arguments);

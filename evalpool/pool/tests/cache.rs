@@ -168,7 +168,7 @@ async fn children_of_two_evaluations_write_one_file_without_loss() {
     let host = NixHost::start();
     for repeat in 0..50 {
         let flake = wide(&host, &format!("w{repeat}"));
-        let pool = Pool::new(settings(&host, 4)).expect("pool");
+        let pool = Pool::new(settings(&host, 8)).expect("pool");
         let one = discover(&pool, &flake, PACKAGES);
         let two = discover(&pool, &flake, PACKAGES);
         let ((one, first), (two, second)) = tokio::join!(one, two);
