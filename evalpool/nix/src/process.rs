@@ -90,3 +90,11 @@ pub(crate) fn rss_peak_bytes() -> Option<u64> {
     let code = unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
     (code == 0).then(|| u64::try_from(usage.ru_maxrss).ok()?.checked_mul(1024))?
 }
+
+/// Keeps the allocator to few arenas. A long-lived process with many threads that come and go would
+/// otherwise keep a heap for each, of which a little stays touched for ever.
+pub fn keep_few_heaps() {
+    const ARENAS: libc::c_int = 2;
+    // SAFETY: sets a number of the allocator; called before other threads allocate.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, ARENAS) };
+}

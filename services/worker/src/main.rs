@@ -38,6 +38,7 @@ fn main() -> ExitCode {
     if args.eval_subprocess {
         gradient_nix::subprocess::run();
     }
+    gradient_nix::keep_few_heaps();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
