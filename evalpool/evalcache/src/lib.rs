@@ -17,5 +17,5 @@ mod tree;
 pub use export::{ExportError, export, snapshot};
 pub use file::{CacheError, EvalCache, remove};
 pub use folder::{Finding, Folder, Kept, inspect};
-pub use replay::{Evaluated, Replay, Request, WARNINGS_MAX, Warned, replay};
+pub use replay::{Evaluated, Replay, Request, Warned, replay};
 pub use tree::{CachedTree, NoTree};

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use gradient_domain::pattern::{Pattern, PatternSet};
 use gradient_domain::{AttrPath, StorePath};
+use gradient_ipc::discovery::WARNINGS_MAX;
 use gradient_ipc::message::ListOk;
 use gradient_ipc::shard::{Recursion, Shard};
 use gradient_ipc::tree::{AttrError, Job};
@@ -14,9 +15,6 @@ use sha2::{Digest, Sha256};
 use crate::file::{CacheError, EvalCache, remove};
 use crate::rows::code;
 use crate::tree::{CachedTree, NoTree};
-
-/// Most warnings that are kept in one file.
-pub const WARNINGS_MAX: usize = 1_000;
 
 /// What was asked of a flake.
 #[derive(Clone, Debug, PartialEq, Eq)]

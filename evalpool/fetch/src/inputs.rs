@@ -8,6 +8,7 @@ use gradient_daemon::store_path_of;
 use gradient_domain::StorePath;
 use gradient_domain::flake::{HINT, Override};
 use gradient_domain::text::cut;
+use gradient_domain::text::nix_string;
 use serde_json::{Map, Value};
 
 use crate::error::{FetchError, Retry};
@@ -146,7 +147,8 @@ pub(crate) async fn prefetch(
     let mut failed = Vec::new();
     for (name, locked) in missing(lock, store_dir).into_iter().take(SINGLE_MAX) {
         let locked = Value::from(locked.clone()).to_string();
-        let tree = format!("(builtins.fetchTree (builtins.fromJSON {})).outPath", text(&locked));
+        let tree =
+            format!("(builtins.fetchTree (builtins.fromJSON {})).outPath", nix_string(&locked));
         match session.nix(&["eval", "--raw", "--expr", &tree]).await {
             Ok(_) => {}
             Err(error @ FetchError::Timeout { .. }) => return Err(error),
@@ -171,18 +173,13 @@ fn told(failed: Vec<(String, String)>) -> Vec<String> {
     told
 }
 
-/// A text in the Nix language.
-fn text(value: &str) -> String {
-    format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"").replace("${", "\\${"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn texts_are_escaped() {
-        assert_eq!(text(r#"{"a":"\n${x}"}"#), r#""{\"a\":\"\\n\${x}\"}""#);
+        assert_eq!(nix_string(r#"{"a":"\n${x}"}"#), r#""{\"a\":\"\\n\${x}\"}""#);
     }
 
     #[test]

@@ -79,7 +79,8 @@ pub struct LockedFlake {
     pub tree: Tree,
     /// The complete lock as JSON, keys in order.
     pub locks: String,
-    /// Inputs that the lock file does not lock, by path; no evaluation cache may be shared then.
+    /// Inputs that the lock file does not lock, by path: the same reference may be another
+    /// evaluation tomorrow.
     pub not_locked: Vec<String>,
     /// Whether the source is a checkout with changes.
     pub is_dirty: bool,

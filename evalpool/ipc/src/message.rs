@@ -16,8 +16,8 @@ pub const TEXT_LEN_MAX: usize = 16 * 1024;
 /// the request stands before this line.
 pub const STDERR_MARK: &str = "\u{1e}gradient-request-done ";
 
-/// What the subprocess writes to its standard error, followed by the names of an attribute as a JSON
-/// list and a newline, before it looks at that attribute.
+/// What the subprocess writes to its standard error, followed by the printed path of an attribute and
+/// a newline, before it looks at that attribute.
 pub const STDERR_ATTR: &str = "\u{1e}gradient-attribute ";
 
 /// Parent to subprocess. Every request but `BuildDone` and `Shutdown` gets one response.

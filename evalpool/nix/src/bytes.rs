@@ -4,12 +4,6 @@ use std::ffi::{CString, c_char, c_uint, c_void};
 
 use crate::error::EvalError;
 
-/// A text as a string of the Nix language.
-pub(crate) fn quoted(text: &str) -> String {
-    let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace("${", "\\${");
-    format!("\"{escaped}\"")
-}
-
 pub(crate) fn c_string(text: &str) -> Result<CString, EvalError> {
     CString::new(text).map_err(|_| EvalError::plain("a text holds a null byte"))
 }

@@ -5,10 +5,11 @@ use std::path::Path;
 use std::ptr;
 
 use gradient_domain::StorePath;
+use gradient_domain::text::nix_string;
 use gradient_ipc::message::{real_store_dir, with_store_names};
 use gradient_ipc::tree::ValueKind;
 
-use crate::bytes::{bytes, c_string, push_bytes, quoted};
+use crate::bytes::{bytes, c_string, push_bytes};
 use crate::error::{EvalError, is_repeatable, last_position, strip_ansi, trace};
 use crate::ffi::{self, Context, EvalState, RawValue};
 use crate::library::Nix;
@@ -120,7 +121,7 @@ impl Evaluator {
     /// # Errors
     /// If the flake cannot be fetched, parsed or evaluated.
     pub fn flake_outputs(&'static self, reference: &str) -> Result<Value, EvalError> {
-        self.evaluate(&format!("(builtins.getFlake {}).outputs", quoted(reference)), "/")
+        self.evaluate(&format!("(builtins.getFlake {}).outputs", nix_string(reference)), "/")
     }
 
     /// Brings a locked input, as JSON of a lock file, into the store and gives its path.
@@ -128,7 +129,7 @@ impl Evaluator {
     /// # Errors
     /// If the input is not locked, cannot be fetched, or has another hash.
     pub fn fetch_tree(&'static self, locked: &str) -> Result<Value, EvalError> {
-        let input = format!("builtins.fromJSON {}", quoted(locked));
+        let input = format!("builtins.fromJSON {}", nix_string(locked));
         // Where the flake lies within the input is no matter of the input.
         self.evaluate(
             &format!("(builtins.fetchTree (removeAttrs ({input}) [ \"dir\" ])).outPath"),

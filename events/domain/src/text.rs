@@ -11,6 +11,13 @@ pub fn cut(mut text: String, bytes_max: usize) -> String {
     text
 }
 
+/// A text as a string of the Nix language, with its quotes.
+#[must_use]
+pub fn nix_string(text: &str) -> String {
+    let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace("${", "\\${");
+    format!("\"{escaped}\"")
+}
+
 #[cfg(test)]
 mod tests {
     use super::cut;

@@ -37,6 +37,7 @@ use report::{Report, Reported};
 use request::{Request, Tree};
 use roots::Roots;
 use store::Store;
+pub(crate) use store::make_writable;
 
 use crate::exit::{Code, Failure};
 use crate::up::programs;

@@ -46,7 +46,8 @@ impl Drop for Vanishing {
     }
 }
 
-fn make_writable(folder: &Path) {
+/// Gives back the right to write, which Nix takes from what is in a store, so that it can be removed.
+pub(crate) fn make_writable(folder: &Path) {
     // What cannot be changed is left to the removal, which leaves it.
     let _ = std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700));
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();

@@ -1,14 +1,12 @@
 //! A commit of a repository of this machine: fetched with the user's own Nix into a store that is
 //! thrown away, since workers do not see this machine's files.
 
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
-
 use anyhow::Context as _;
 use gradient_domain::flake::Commit;
 use gradient_fetch::{Fetcher, Reach};
 
 use super::source::Tree;
+use crate::eval::make_writable;
 use crate::exit::Failure;
 use crate::up::programs;
 
@@ -52,17 +50,5 @@ impl Drop for Checkout {
     fn drop(&mut self) {
         // Nix takes the right to write from what is in a store.
         make_writable(self.store.path());
-    }
-}
-
-fn make_writable(folder: &Path) {
-    let writable = std::fs::Permissions::from_mode(0o700);
-    if std::fs::set_permissions(folder, writable).is_err() {
-        return;
-    }
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            make_writable(&entry.path());
-        }
     }
 }
