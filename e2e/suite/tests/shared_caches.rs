@@ -1,7 +1,7 @@
 //! What one worker evaluated, no other evaluates again: its evaluation cache comes from the fleet.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use gradient_suite::log::Event;
 use gradient_suite::model::Evaluation;
@@ -80,7 +80,7 @@ fn a_second_worker_answers_from_the_cache_of_the_first() {
         assert!(line.contains("is_cached=true calls=0"), "something was evaluated: {line}");
     }
     assert_eq!(said(&cluster, "derivations of the evaluation cache fetched").len(), 2);
-    let left = std::fs::read_dir(share_folder(&cluster)).expect("a folder").count();
+    let left = std::fs::read_dir(cache_folder(&cluster).join("share")).expect("a folder").count();
     assert_eq!(left, 0, "temporary files are left");
 
     // Without the file everything is evaluated as if nobody had done so before.
@@ -102,11 +102,76 @@ fn a_second_worker_answers_from_the_cache_of_the_first() {
     cluster.finish();
 }
 
-fn share_folder(cluster: &Cluster) -> PathBuf {
-    let home = cluster.data().join("workers/1/eval-cache");
-    let folders = std::fs::read_dir(&home).expect("a folder").flatten();
-    let mut folders = folders.map(|entry| entry.path().join("share"));
-    folders.find(|folder| folder.is_dir()).expect("a folder of files on their way")
+#[test]
+fn a_worker_whose_cache_does_not_answer_gets_one_that_does() {
+    let mut cluster = Cluster::start_with(1);
+    let flake = Flake::of(
+        "",
+        r#"packages.x86_64-linux = { one = mk "one" "echo one > $out"; two = mk "two" "echo two > $out"; };"#,
+    );
+    let reference = flake.reference();
+    let one = ["submit", &reference, "--include", "packages.x86_64-linux.one", "--watch"];
+    cluster.spawn(&one).end().ok();
+    let folder = cache_folder(&cluster);
+    let saved = cluster.folder().join("saved");
+    copy_files(&folder, &saved);
+    let all = evaluate(&cluster, std::slice::from_ref(&flake));
+
+    // The worker as it was when it knew the one attribute only.
+    cluster.stop(Signal::SIGTERM);
+    std::fs::remove_dir_all(&folder).expect("its caches");
+    copy_files(&saved, &folder);
+    std::fs::remove_file(cluster.data().join("logs/worker-1.log")).expect("its log");
+    cluster.up();
+    let again = evaluate(&cluster, &[flake]);
+    assert_eq!(derivations(&all[0]), derivations(&again[0]));
+    assert_eq!(said(&cluster, "evaluation cache fetched").len(), 1);
+    let over = said(&cluster, "discovery is over");
+    assert!(over.len() == 1 && over[0].contains("is_cached=true calls=0"), "{over:?}");
+    cluster.finish();
+}
+
+#[test]
+fn what_could_not_be_given_is_given_with_the_next() {
+    let mut cluster = Cluster::start_with(1);
+    let [first, second] = flakes();
+    // A file where the service wants its folder: it has no place for what comes.
+    let kept = cluster.data().join("cache/eval-cache");
+    std::fs::remove_dir_all(&kept).expect("the service's caches");
+    std::fs::write(&kept, "").expect("in the way");
+    evaluate(&cluster, &[first]);
+    assert_eq!(said(&cluster, "evaluation cache given").len(), 0);
+    assert_eq!(said(&cluster, "evaluation cache not given").len(), 1);
+    let notes = cache_folder(&cluster).join("not-given");
+    let noted = || std::fs::read_dir(&notes).expect("notes").count();
+    assert_eq!(noted(), 1);
+
+    // What is noted outlives the worker.
+    cluster.stop(Signal::SIGTERM);
+    std::fs::remove_file(&kept).expect("removed");
+    cluster.up();
+    evaluate(&cluster, &[second]);
+    assert_eq!(said(&cluster, "evaluation cache given").len(), 2);
+    assert_eq!(noted(), 0);
+    let there = std::fs::read_dir(&kept).expect("the service's caches").flatten();
+    let is_cache = |path: &PathBuf| path.extension().is_some_and(|suffix| suffix == "sqlite");
+    assert_eq!(there.map(|entry| entry.path()).filter(is_cache).count(), 2);
+    cluster.finish();
+}
+
+/// Where the only worker keeps its evaluation caches.
+fn cache_folder(cluster: &Cluster) -> PathBuf {
+    cluster.data().join("workers/1/eval-cache/eval-cache-v1")
+}
+
+/// Copies the files of a folder, and no folders.
+fn copy_files(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("a folder");
+    for entry in std::fs::read_dir(from).expect("a folder").flatten() {
+        if entry.path().is_file() {
+            std::fs::copy(entry.path(), to.join(entry.file_name())).expect("copied");
+        }
+    }
 }
 
 /// How many workers ever had a job.

@@ -20,7 +20,8 @@ pub(crate) const SIDE_FILES: [&str; 2] = ["-wal", "-shm"];
 const LOCK_FILE: &str = ".lock";
 
 /// `Attributes` is Nix's table (`eval-cache.cc`); readers of Nix's own cache understand it. The rest
-/// is ours: what a forced value is, or why it cannot be had; and which evaluations are complete.
+/// is ours: what a forced value is, or why it cannot be had; what a derivation is in short; and which
+/// evaluations are complete.
 pub(crate) const TABLES: &str = "
 create table if not exists Attributes(
   parent integer not null,
@@ -41,6 +42,10 @@ create table if not exists GradientNode(
   recurses integer,
   unsure text,
   error text
+);
+create table if not exists GradientOutline(
+  attribute integer primary key,
+  outline text not null
 );
 create table if not exists GradientComplete(
   request text primary key,

@@ -10,6 +10,7 @@
 mod export;
 mod file;
 mod folder;
+mod no_tree;
 mod replay;
 mod rows;
 mod tree;
@@ -17,5 +18,6 @@ mod tree;
 pub use export::{ExportError, export, snapshot};
 pub use file::{CacheError, EvalCache, remove};
 pub use folder::{Finding, Folder, Kept, inspect};
+pub use no_tree::NoTree;
 pub use replay::{Evaluated, Replay, Request, Warned, replay};
-pub use tree::{CachedTree, NoTree};
+pub use tree::CachedTree;

@@ -13,8 +13,9 @@ use rusqlite::{OptionalExtension, params};
 use sha2::{Digest, Sha256};
 
 use crate::file::{CacheError, EvalCache, remove};
+use crate::no_tree::NoTree;
 use crate::rows::code;
-use crate::tree::{CachedTree, NoTree};
+use crate::tree::CachedTree;
 
 /// What was asked of a flake.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +28,8 @@ pub struct Request {
 
 impl Request {
     /// The request as the file names it.
-    fn key(&self) -> String {
+    #[must_use]
+    pub fn key(&self) -> String {
         let mut texts: Vec<String> =
             Vec::<Pattern>::from(self.patterns.clone()).iter().map(Pattern::to_string).collect();
         texts.sort();
@@ -77,13 +79,16 @@ impl Evaluated {
         for (path, job) in &self.jobs {
             part(path.to_string().as_bytes());
             part(job.drv_path.base_name().as_bytes());
-            part(
-                job.extra
-                    .as_ref()
-                    .and_then(|extra| extra.name.as_ref())
-                    .map_or("", |name| name)
-                    .as_bytes(),
-            );
+            let extra = job.extra.clone().unwrap_or_default();
+            part(extra.name.unwrap_or_default().as_bytes());
+            if let Some(outline) = extra.outline {
+                part(outline.system.0.as_bytes());
+                for (name, path) in &outline.outputs {
+                    part(name.as_bytes());
+                    part(path.as_ref().map_or("", StorePath::base_name).as_bytes());
+                }
+                outline.required_system_features.iter().for_each(|name| part(name.as_bytes()));
+            }
         }
         part(b"errors");
         for error in &self.errors {
@@ -187,6 +192,14 @@ impl EvalCache {
             }
         }
         Ok(false)
+    }
+
+    /// Whether the file says that it can answer a request alone.
+    ///
+    /// # Errors
+    /// If the file does not answer.
+    pub fn answers(&self, request: &Request) -> Result<bool, CacheError> {
+        Ok(self.completed(request)?.is_some())
     }
 
     /// The digest of a completed evaluation.

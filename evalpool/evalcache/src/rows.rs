@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use gradient_domain::derivation::Outline;
 use gradient_ipc::tree::{NodeKind, ValueKind};
 use rusqlite::{OptionalExtension, TransactionBehavior, params};
 
@@ -74,6 +75,8 @@ pub(crate) enum Fact {
         context: String,
         /// Its name, if that is known.
         name: Option<String>,
+        /// What it is in short, if that is known.
+        outline: Option<Outline>,
         /// Which of the attributes that `nix` looks at it does not have.
         lacks: Vec<&'static str>,
     },
@@ -84,8 +87,11 @@ pub(crate) enum Fact {
 /// Where rows are read from: the file as it is now, or a copy of it in memory.
 pub(crate) enum Rows {
     File(EvalCache),
-    Memory { file: EvalCache, rows: HashMap<i64, BTreeMap<String, Row>> },
+    Memory { file: EvalCache, rows: HashMap<i64, BTreeMap<String, Row>>, outlines: Outlines },
 }
+
+/// Outlines as the file has them, by the row of their derivation.
+type Outlines = HashMap<i64, String>;
 
 impl Rows {
     /// A copy of all rows, for a walk over all of them; the file itself if they are too many.
@@ -107,7 +113,13 @@ impl Rows {
                 rows.entry(row.get(0)?).or_default().insert(row.get(1)?, read(row)?);
             }
         }
-        Ok(Rows::Memory { file, rows })
+        let outlines = {
+            let mut all =
+                file.connection.prepare("select attribute, outline from GradientOutline")?;
+            let found = all.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            found.collect::<Result<_, _>>()?
+        };
+        Ok(Rows::Memory { file, rows, outlines })
     }
 
     pub(crate) fn file(&mut self) -> &mut EvalCache {
@@ -133,6 +145,20 @@ impl Rows {
                 Ok(rows.get(&parent).and_then(|children| children.get(name)).cloned())
             }
         }
+    }
+
+    /// What a derivation is in short, if that is known.
+    pub(crate) fn outline(&self, derivation: i64) -> Result<Option<Outline>, CacheError> {
+        let text = match self {
+            Rows::File(file) => {
+                let one = "select outline from GradientOutline where attribute = ?";
+                let mut one = file.connection.prepare_cached(one)?;
+                one.query_row([derivation], |row| row.get(0)).optional()?
+            }
+            Rows::Memory { outlines, .. } => outlines.get(&derivation).cloned(),
+        };
+        let damaged = |error: serde_json::Error| CacheError::Damaged(error.to_string());
+        text.map(|text: String| serde_json::from_str(&text).map_err(damaged)).transpose()
     }
 
     /// The sorted names of a set whose names are known.
@@ -220,11 +246,14 @@ impl<'a> Writer<'a> {
         let id = self.row(path)?;
         match fact {
             Fact::Missing => Ok(()),
-            Fact::Job { drv_path, context, name, lacks } => {
+            Fact::Job { drv_path, context, name, outline, lacks } => {
                 self.text(id, "drvPath", drv_path, Some(context))?;
                 self.text(id, "type", "derivation", None)?;
                 if let Some(name) = name {
                     self.text(id, "name", name, None)?;
+                }
+                if let Some(outline) = outline {
+                    self.outline(id, outline)?;
                 }
                 lacks.iter().try_for_each(|lacking| self.lacking(id, lacking))
             }
@@ -318,6 +347,17 @@ impl<'a> Writer<'a> {
                    on conflict(parent, name) do update set
                      type = 2, value = excluded.value, context = excluded.context";
         self.connection.prepare_cached(one)?.execute(params![parent, name, value, context])?;
+        Ok(())
+    }
+
+    /// What a derivation is in short.
+    fn outline(&self, derivation: i64, outline: &Outline) -> Result<(), CacheError> {
+        let one = "insert into GradientOutline(attribute, outline) values (?, ?)
+                   on conflict(attribute) do update set outline = excluded.outline";
+        // Strings, lists and maps of strings: there is nothing in it that JSON cannot say.
+        let text = serde_json::to_string(outline)
+            .map_err(|error| CacheError::Damaged(error.to_string()))?;
+        self.connection.prepare_cached(one)?.execute((derivation, text))?;
         Ok(())
     }
 

@@ -153,6 +153,20 @@ where
         self.facts.push((path, fact));
     }
 
+    /// What is known of a derivation beside its path.
+    fn extra(&mut self, derivation: Option<i64>) -> Option<Extra> {
+        let name = self.row(derivation, "name").and_then(|row| row.value);
+        let outline = match self.rows.as_ref()?.outline(derivation?) {
+            Ok(outline) => outline,
+            Err(error) => {
+                self.give_up(&error);
+                None
+            }
+        };
+        let is_any = name.is_some() || outline.is_some();
+        is_any.then(|| Extra { name, outline, ..Extra::default() })
+    }
+
     /// Notes an error if every evaluation will meet it again, and passes it on.
     fn failed(&mut self, path: Vec<String>, error: TreeError) -> TreeError {
         if error.is_repeatable {
@@ -365,9 +379,7 @@ where
         if let Some(row) = self.row(id, "drvPath") {
             let known = row.value.as_deref().and_then(|text| text.parse::<StorePath>().ok());
             if let Some(known) = known.filter(|path| path.is_derivation() && (self.exists)(path)) {
-                let name = self.row(id, "name").and_then(|row| row.value);
-                let extra = name.map(|name| Extra { name: Some(name), ..Extra::default() });
-                return Ok(Job { drv_path: known, extra });
+                return Ok(Job { drv_path: known, extra: self.extra(id) });
             }
             if let Some(error) = row.node.and_then(|node| node.error) {
                 return Err(TreeError::repeatable(error));
@@ -388,52 +400,10 @@ where
             drv_path: job.drv_path.to_string(),
             context: format!("={}", job.drv_path.base_name()),
             name: job.extra.as_ref().and_then(|extra| extra.name.clone()),
+            outline: job.extra.as_ref().and_then(|extra| extra.outline.clone()),
             lacks,
         };
         self.learn(path, fact);
         Ok(job)
     }
-}
-
-/// Nothing is behind this: whatever a cache does not know cannot be had.
-pub struct NoTree;
-
-impl AttrTree for NoTree {
-    type Node = ();
-
-    fn root(&mut self) -> Result<(), TreeError> {
-        Err(unknown())
-    }
-
-    fn kind(&mut self, _node: &()) -> Result<NodeKind, TreeError> {
-        Err(unknown())
-    }
-
-    fn names(&mut self, _node: &()) -> Result<Vec<String>, TreeError> {
-        Err(unknown())
-    }
-
-    fn size(&mut self, _node: &()) -> usize {
-        0
-    }
-
-    fn has(&mut self, _node: &(), _name: &str) -> bool {
-        false
-    }
-
-    fn child(&mut self, _node: &(), _name: &str) -> Result<Option<()>, TreeError> {
-        Err(unknown())
-    }
-
-    fn recurses(&mut self, _node: &()) -> Result<bool, TreeError> {
-        Err(unknown())
-    }
-
-    fn job(&mut self, _node: &()) -> Result<Job, TreeError> {
-        Err(unknown())
-    }
-}
-
-fn unknown() -> TreeError {
-    TreeError::passing("the evaluation cache does not know this")
 }

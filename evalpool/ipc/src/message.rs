@@ -111,6 +111,17 @@ pub struct Extras {
     pub apply: Option<String>,
     /// What an aggregate is made of.
     pub constituents: bool,
+    /// What its file says in short.
+    pub outline: bool,
+}
+
+impl Extras {
+    /// Whether an evaluation cache keeps all of them.
+    #[must_use]
+    pub fn are_kept(&self) -> bool {
+        let Extras { name: _, meta, apply, constituents, outline: _ } = self;
+        !meta && apply.is_none() && !constituents
+    }
 }
 
 /// The evaluation cache of one flake.

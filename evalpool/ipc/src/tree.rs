@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use gradient_domain::derivation::Outline;
 use gradient_domain::{AttrPath, StorePath};
 
 /// An attribute that could not be evaluated.
@@ -152,6 +153,8 @@ pub struct Extra {
     pub applied: Option<String>,
     /// What an aggregate is made of, as JSON; absent if it was not asked for or it is none.
     pub constituents: Option<String>,
+    /// What its file says in short; absent if it was not asked for or the file is not at hand.
+    pub outline: Option<Outline>,
 }
 
 /// A tree of lazily evaluated attributes.

@@ -1,6 +1,8 @@
 //! Frames: every message reads back, no bytes make the reader panic, and the bytes of version 2
 //! stay what they are.
 
+use gradient_domain::System;
+use gradient_domain::derivation::Outline;
 use gradient_domain::pattern::Segment;
 use gradient_domain::{AttrPath, StorePath};
 use gradient_ipc::codec::{EVAL_IPC_VERSION, HEADER_LEN, Message, payload_len, read_payload};
@@ -54,8 +56,15 @@ fn any_source() -> impl Strategy<Value = Source> + Clone {
         (text(), text())
             .prop_map(|(text, folder)| Expression::Text(TextExpression { text, folder })),
     ];
-    let extras = (any::<bool>(), any::<bool>(), option.clone(), any::<bool>())
-        .prop_map(|(name, meta, apply, constituents)| Extras { name, meta, apply, constituents });
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let extras =
+        (flags, option.clone()).prop_map(|((name, meta, constituents, outline), apply)| Extras {
+            name,
+            meta,
+            apply,
+            constituents,
+            outline,
+        });
     let cache = proptest::option::of(any_cache());
     (expression, vec(text(), 0..3), option, extras, cache).prop_map(
         |(expression, fragment, select, extras, cache)| Source {
@@ -103,8 +112,21 @@ fn any_response() -> impl Strategy<Value = Response> {
     let error =
         (any_path(), any::<String>()).prop_map(|(attr, message)| AttrError { attr, message });
     let option = proptest::option::of(any::<String>());
-    let extra = (option.clone(), option.clone(), option.clone(), option.clone()).prop_map(
-        |(name, meta, applied, constituents)| Extra { name, meta, applied, constituents },
+    let outline =
+        (any::<String>(), any::<String>(), any::<bool>()).prop_map(|(word, name, known)| Outline {
+            system: System(word.clone()),
+            outputs: [(name, known.then(store_path))].into(),
+            required_system_features: [word].into(),
+        });
+    let texts = (option.clone(), option.clone(), option.clone(), option.clone());
+    let extra = (texts, proptest::option::of(outline)).prop_map(
+        |((name, meta, applied, constituents), outline)| Extra {
+            name,
+            meta,
+            applied,
+            constituents,
+            outline,
+        },
     );
     let job = proptest::option::of(extra).prop_map(|extra| Job { drv_path: store_path(), extra });
     let result = prop_oneof![job.prop_map(Ok), any::<String>().prop_map(Err)];

@@ -1,7 +1,7 @@
 //! A safe face of the C API: one evaluator per process, on one thread.
 
 use std::ffi::{CStr, c_uint};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr;
 
 use gradient_domain::StorePath;
@@ -11,7 +11,7 @@ use gradient_ipc::tree::ValueKind;
 
 use crate::bytes::{bytes, c_string, push_bytes};
 use crate::error::{EvalError, is_repeatable, last_position, strip_ansi, trace};
-use crate::ffi::{self, Context, EvalState, RawValue};
+use crate::ffi::{self, Context, EvalState, RawValue, Store};
 use crate::library::Nix;
 
 /// Nix's evaluator with its store. It belongs to the thread that made it, because only that thread's
@@ -21,6 +21,7 @@ pub struct Evaluator {
     context: *mut Context,
     /// For reading the error of `context`.
     second: *mut Context,
+    store: *mut Store,
     state: *mut EvalState,
     /// Where a private store keeps its paths, so that errors can show their common names.
     real_store_dir: Option<String>,
@@ -52,6 +53,7 @@ impl Evaluator {
             nix,
             context,
             second,
+            store: ptr::null_mut(),
             state: ptr::null_mut(),
             real_store_dir: real_store_dir(store_uri),
             store_dir: String::new(),
@@ -70,6 +72,7 @@ impl Evaluator {
         // SAFETY: a null-terminated URI and no parameters.
         let store = unsafe { (api.nix_store_open)(context, uri.as_ptr(), ptr::null_mut()) };
         let store = evaluator.non_null(store)?;
+        evaluator.store = store;
         let mut version: Vec<u8> = Vec::new();
         // Asks the daemon something, so that a store that does not answer is known now.
         // SAFETY: the store is valid, `version` outlives the call that fills it.
@@ -109,11 +112,34 @@ impl Evaluator {
         &self.store_dir
     }
 
-    /// Whether a path of the store is there, as a file.
+    /// Where a path of the store really is, if the store is at hand.
     #[must_use]
-    pub fn has_file(&self, path: &StorePath) -> bool {
+    pub fn file(&self, path: &StorePath) -> PathBuf {
         let folder = self.real_store_dir.as_deref().unwrap_or(&self.store_dir);
-        Path::new(folder).join(path.base_name()).exists()
+        Path::new(folder).join(path.base_name())
+    }
+
+    /// Whether the store knows a path, and it is there as a file. A file that the store does not know
+    /// was left half-way by a stop: nothing can be built of it.
+    #[must_use]
+    pub fn has(&self, path: &StorePath) -> bool {
+        self.file(path).exists() && self.is_valid(path).unwrap_or(false)
+    }
+
+    fn is_valid(&self, path: &StorePath) -> Result<bool, EvalError> {
+        let api = &self.nix.api;
+        let text = c_string(&path.to_string())?;
+        // SAFETY: context and store are valid, the path null-terminated.
+        let parsed = unsafe { (api.nix_store_parse_path)(self.context, self.store, text.as_ptr()) };
+        let parsed = self.non_null(parsed)?;
+        // SAFETY: all three are valid; the path is ours and freed once.
+        let (is_valid, code) = unsafe {
+            let is_valid = (api.nix_store_is_valid_path)(self.context, self.store, parsed);
+            (api.nix_store_path_free)(parsed);
+            (is_valid, (api.nix_err_code)(self.context))
+        };
+        self.check(code)?;
+        Ok(is_valid)
     }
 
     /// The outputs of a locked flake.

@@ -19,6 +19,8 @@ pub(crate) const MINOR_LAST: u32 = 36;
 pub(crate) enum Context {}
 /// `Store`.
 pub(crate) enum Store {}
+/// `StorePath`.
+pub(crate) enum RawStorePath {}
 /// `EvalState`.
 pub(crate) enum EvalState {}
 /// `nix_eval_state_builder`.
@@ -150,6 +152,9 @@ api! {
         nix_store_get_storedir: fn(
             *mut Context, *mut Store, StringCallback, *mut c_void
         ) -> Err;
+        nix_store_parse_path: fn(*mut Context, *mut Store, *const c_char) -> *mut RawStorePath;
+        nix_store_is_valid_path: fn(*mut Context, *mut Store, *mut RawStorePath) -> bool;
+        nix_store_path_free: fn(*mut RawStorePath);
         nix_eval_state_builder_new: fn(*mut Context, *mut Store) -> *mut Builder;
         nix_eval_state_builder_load: fn(*mut Context, *mut Builder) -> Err;
         nix_eval_state_build: fn(*mut Context, *mut Builder) -> *mut EvalState;

@@ -185,7 +185,7 @@ impl Child {
             let cache = source.cache.as_ref().and_then(open_cache);
             let of = source.clone();
             let open = move || SourceTree::open(evaluator, &of);
-            let tree = CachedTree::new(cache, open, |path| evaluator.has_file(path));
+            let tree = CachedTree::new(cache, open, |path| evaluator.has(path));
             *warm = Some(Box::new((source, tree)));
         }
         match warm {

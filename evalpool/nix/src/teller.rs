@@ -48,6 +48,7 @@ impl Teller {
             meta: text("meta", &self.meta)?,
             applied: text("the result of --apply", &self.apply)?,
             constituents: constituents.filter(|json| !json.is_empty()),
+            outline: None,
         })
     }
 }

@@ -2,9 +2,10 @@
 
 use std::io::Write;
 
-use gradient_domain::{AttrPath, StorePath};
+use gradient_domain::derivation::Outline;
+use gradient_domain::{AttrPath, Derivation, StorePath};
 use gradient_ipc::message::{Expression, Extras, STDERR_ATTR, Source, TextExpression};
-use gradient_ipc::tree::{AttrTree, Job, NodeKind, TreeError, ValueKind};
+use gradient_ipc::tree::{AttrTree, Extra, Job, NodeKind, TreeError, ValueKind};
 use gradient_ipc::walker::RECURSION_MARK;
 
 use crate::error::EvalError;
@@ -14,6 +15,7 @@ use crate::teller::Teller;
 
 /// A forced value and what to tell of the derivations in it.
 pub(crate) struct SourceTree {
+    evaluator: &'static Evaluator,
     root: Value,
     auto_call: Value,
     extras: Extras,
@@ -52,7 +54,14 @@ impl SourceTree {
         }
         let extras = source.extras.clone();
         let teller = Teller::new(evaluator, &extras)?;
-        Ok(SourceTree { root, auto_call, extras, teller })
+        Ok(SourceTree { evaluator, root, auto_call, extras, teller })
+    }
+
+    /// What a derivation is in short; `None` if its file is not at hand, so that whoever needs to know
+    /// meets the reason.
+    fn outline(&self, drv_path: &StorePath) -> Option<Outline> {
+        let text = std::fs::read(self.evaluator.file(drv_path)).ok()?;
+        Derivation::parse(&text).ok().as_ref().map(Outline::from)
     }
 }
 
@@ -117,7 +126,10 @@ impl AttrTree for SourceTree {
         let drv_path = drv_path(node)?;
         let extra = match self.extras == Extras::default() {
             true => None,
-            false => Some(self.teller.tell(node)?),
+            false => {
+                let outline = if self.extras.outline { self.outline(&drv_path) } else { None };
+                Some(Extra { outline, ..self.teller.tell(node)? })
+            }
         };
         Ok(Job { drv_path, extra })
     }

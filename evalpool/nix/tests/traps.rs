@@ -43,11 +43,11 @@ fn sources_are_copied_and_derivations_written(evaluator: &'static Evaluator, roo
             None => continue,
         };
         let path = path.parse().expect("a store path");
-        assert!(evaluator.has_file(&path), "{path} was hashed and never written");
+        assert!(evaluator.has(&path), "{path} was hashed and never written");
     }
     let copied = evaluator.evaluate(r#""${./source.txt}""#, &root.display().to_string());
     let copied = copied.expect("copied").string().expect("text").expect("a string");
-    assert!(evaluator.has_file(&copied.parse().expect("a store path")), "{copied} was not copied");
+    assert!(evaluator.has(&copied.parse().expect("a store path")), "{copied} was not copied");
 }
 
 /// The getters of Nix abort the process when the type is wrong.

@@ -3,7 +3,9 @@
 
 mod share;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +13,7 @@ use gradient_domain::StorePath;
 use gradient_domain::store_path::STORE_DIR;
 use gradient_evalcache::{EvalCache, Evaluated, Folder, Replay, Request, Warned, replay};
 use gradient_ipc::fingerprint::{NixIdentity, fingerprint};
-use gradient_ipc::message::{CacheFile, Expression, Extras, Source};
+use gradient_ipc::message::{CacheFile, Expression, Source};
 use serde::{Deserialize, Serialize};
 
 use crate::pool::Inner;
@@ -19,7 +21,7 @@ use crate::resolver::Evaluation;
 use crate::settings::store_folder;
 use crate::transport::SpawnError;
 
-pub use share::ShareError;
+pub use share::{ShareError, snapshot};
 
 /// A cache that nobody used for so long goes.
 const UNUSED_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -28,6 +30,15 @@ const FOLDER_BYTES_MAX: u64 = 2 << 30;
 /// Where the version of Nix is remembered, so that an answer out of the cache needs no child.
 const VERSION_FILE: &str = "nix-version.json";
 
+/// Asks the store which of some paths it knows.
+pub trait KnownPaths: std::fmt::Debug + Send + Sync {
+    /// Those that it knows; `None` if it does not answer.
+    fn known<'a>(&'a self, paths: &'a BTreeSet<StorePath>) -> Known<'a>;
+}
+
+/// What [`KnownPaths::known`] is about to say.
+pub type Known<'a> = Pin<Box<dyn Future<Output = Option<BTreeSet<StorePath>>> + Send + 'a>>;
+
 /// The cache of one evaluation.
 #[derive(Clone, Debug)]
 pub struct EvaluationCache {
@@ -35,6 +46,7 @@ pub struct EvaluationCache {
     fingerprint: String,
     request: Request,
     store_dir: Arc<Path>,
+    known_paths: Option<Arc<dyn KnownPaths>>,
 }
 
 /// Which library has which version, for as long as the file stays what it is.
@@ -75,7 +87,8 @@ impl Inner {
         let store_dir = store_folder(&self.settings.store_uri).into();
         let (patterns, recursion) = (evaluation.patterns.clone(), evaluation.recursion);
         let request = Request { patterns, recursion };
-        Ok(Some(EvaluationCache { folder: Folder::new(folder), fingerprint, request, store_dir }))
+        let (folder, known_paths) = (Folder::new(folder), settings.known_paths.clone());
+        Ok(Some(EvaluationCache { folder, fingerprint, request, store_dir, known_paths }))
     }
 
     async fn nix_version(&self, folder: &Path) -> Result<String, SpawnError> {
@@ -102,15 +115,15 @@ impl Inner {
     }
 }
 
-/// The locked reference of an evaluation whose results depend on nothing else. The name of a derivation
-/// is kept, other extras are not.
+/// The locked reference of an evaluation whose results depend on nothing else. Some extras are
+/// kept, others are not.
 fn cacheable(evaluation: &Evaluation) -> Option<&str> {
     let Source { expression, fragment, select, extras, cache: _ } = &evaluation.source;
     match expression {
         Expression::Flake(reference)
             if fragment.is_empty()
                 && select.is_none()
-                && (Extras { name: false, ..extras.clone() }) == Extras::default()
+                && extras.are_kept()
                 && evaluation.recursion.is_strict() =>
         {
             Some(reference)
@@ -169,7 +182,24 @@ impl EvaluationCache {
     /// The answer, if the cache has all of it. A cache that does not answer is a miss.
     pub(crate) async fn replay(&self) -> Option<Evaluated> {
         let cache = self.clone();
-        tokio::task::spawn_blocking(move || cache.replay_now()).await.ok().flatten()
+        let answer =
+            tokio::task::spawn_blocking(move || cache.replay_now()).await.ok().flatten()?;
+        self.is_known(&answer).await.then_some(answer)
+    }
+
+    /// Whether the store knows every derivation of an answer. A file that lies in the store's folder
+    /// says little: a stop may have left it half-way. The evaluators look at each of them again.
+    async fn is_known(&self, answer: &Evaluated) -> bool {
+        let Some(store) = &self.known_paths else {
+            return true;
+        };
+        let paths: BTreeSet<_> = answer.jobs.iter().map(|(_, job)| job.drv_path.clone()).collect();
+        let known = store.known(&paths).await.unwrap_or_default();
+        let unknown = paths.difference(&known).count();
+        if unknown > 0 {
+            tracing::warn!(unknown, "derivations are in the store's folder and not in the store");
+        }
+        unknown == 0
     }
 
     fn replay_now(&self) -> Option<Evaluated> {

@@ -14,7 +14,7 @@ pub mod settings;
 mod stderr;
 pub mod transport;
 
-pub use cache::{EvaluationCache, ShareError};
+pub use cache::{EvaluationCache, Known, KnownPaths, ShareError, snapshot};
 pub use gradient_ipc::message::{Expression, Extras, Source, TextExpression};
 pub use gradient_ipc::shard::Recursion;
 pub use gradient_ipc::tree::Extra;

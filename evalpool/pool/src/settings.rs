@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use gradient_domain::store_path::STORE_DIR;
 use gradient_ipc::message::real_store_dir;
+
+use crate::cache::KnownPaths;
 
 /// Argument that makes the worker's program an evaluator subprocess.
 pub const SUBPROCESS_ARGUMENT: &str = "--eval-subprocess";
@@ -87,6 +90,9 @@ pub struct PoolSettings {
     pub cache_home: PathBuf,
     /// Folder of the evaluation caches; `None` keeps nothing.
     pub eval_cache: Option<PathBuf>,
+    /// Whom to ask whether the store knows the derivations of an answer out of a cache; `None` takes
+    /// its files for granted.
+    pub known_paths: Option<Arc<dyn KnownPaths>>,
     /// Longest time of one call; then the subprocess is killed.
     pub call_limit: Duration,
     /// Longest time from the start of a subprocess to its first byte.
@@ -117,6 +123,7 @@ impl PoolSettings {
             nix_lib_dir: None,
             cache_home,
             eval_cache: None,
+            known_paths: None,
             call_limit: Duration::from_secs(30 * 60),
             greeting_limit: Duration::from_secs(15),
             pure: true,

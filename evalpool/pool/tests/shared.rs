@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use common::{Run, attributes, discover, errors};
 use gradient_domain::StorePath;
-use gradient_pool::{Evaluation, EvaluationCache, Found, Pool, PoolSettings};
+use gradient_pool::{Evaluation, EvaluationCache, Found, Pool, PoolSettings, snapshot};
 use host::NixHost;
 
 const CHILD: &str = env!("CARGO_BIN_EXE_gradient-eval-child");
@@ -52,9 +52,12 @@ async fn given() -> ([NixHost; 2], [Pool; 2], String, Run) {
     assert_eq!(mine.fingerprint(), theirs.fingerprint());
     assert!(mine.is_there() && !theirs.is_there());
     let copy: PathBuf = hosts[1].path().join("copy");
-    assert!(theirs.snapshot(&copy).is_err(), "there is nothing to copy");
-    mine.snapshot(&copy).expect("copied");
-    theirs.stage(&copy).expect("staged");
+    assert!(
+        snapshot(theirs.folder(), theirs.fingerprint(), &copy).is_err(),
+        "there is nothing to copy"
+    );
+    snapshot(mine.folder(), mine.fingerprint(), &copy).expect("copied");
+    assert!(theirs.stage(&copy).expect("staged"));
     assert!(theirs.is_there() && !copy.exists());
     (hosts, pools, flake, run)
 }
@@ -114,4 +117,24 @@ async fn an_answer_that_was_changed_names_nothing() {
     assert_eq!(theirs.missing_derivations().await, [], "nothing is fetched for a false answer");
     let again = discover(&pools[1], &flake, EVERYTHING).await;
     assert_eq!(again.0, run.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_answers_takes_the_place_of_one_that_does_not() {
+    const ONE: &str = "packages.x86_64-linux.default";
+    let hosts = [NixHost::start(), NixHost::start()];
+    let pools = [&hosts[0], &hosts[1]].map(|host| Pool::new(settings(host)).expect("pool"));
+    let flake = flake(&hosts[0]);
+    discover(&pools[0], &flake, EVERYTHING).await.1.expect("evaluated");
+    discover(&pools[1], &flake, ONE).await.1.expect("evaluated");
+    let mine = cache(&pools[0], &flake, EVERYTHING).await;
+    let (one, everything) =
+        (cache(&pools[1], &flake, ONE).await, cache(&pools[1], &flake, EVERYTHING).await);
+    assert!(one.answers().await && !everything.answers().await);
+    let copy = hosts[1].path().join("copy");
+    snapshot(mine.folder(), mine.fingerprint(), &copy).expect("copied");
+    assert!(!one.stage(&copy).expect("looked at"), "it does not answer what this one does");
+    assert!(one.answers().await && copy.exists());
+    assert!(everything.stage(&copy).expect("looked at"));
+    assert!(everything.answers().await && !one.answers().await);
 }

@@ -8,9 +8,11 @@ use crate::capability::{Requirement, System};
 use crate::store_path::StorePath;
 
 mod aterm;
+mod outline;
 mod write;
 
 pub use aterm::ParseDerivationError;
+pub use outline::Outline;
 
 /// Largest derivation file that is read, in bytes.
 pub const DERIVATION_SIZE_MAX: usize = 16 << 20;

@@ -29,7 +29,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub(crate) use args::EvalArgs;
 use cache_status::Graph;
-use daemons::Daemons;
+use daemons::{AtDaemon, Daemons};
 use line::Wanted;
 use output::Reader;
 use progress::Progress;
@@ -120,10 +120,15 @@ async fn evaluate(
     let (patterns, recursion) = (request.patterns.clone(), request.recursion);
     let locks = locked.as_ref().map(|flake| flake.locks.clone()).unwrap_or_default();
     let evaluation = Evaluation { source, patterns, recursion, locks };
-    let pool = Pool::new(settings(data_dir, args, request, worker, &store)?)
-        .context("the evaluators cannot be started")?;
+    let daemons = Arc::new(Daemons::new(store.clone(), request.options.clone()));
+    let mut settings = settings(data_dir, args, request, worker, &store)?;
+    if store.socket().is_some() {
+        // Starting a daemon only to ask it would cost more than most answers.
+        settings.known_paths = Some(Arc::new(AtDaemon(daemons.clone())));
+    }
+    let pool = Pool::new(settings).context("the evaluators cannot be started")?;
     let report = Report {
-        daemons: Arc::new(Daemons::new(store.clone(), request.options.clone())),
+        daemons,
         store,
         locked,
         wanted: Wanted {

@@ -1,6 +1,9 @@
 //! One evaluation as a job: fetch, open, discover, record (spec, Eval Worker Setup; reference 5.13).
 
 mod fetch;
+mod give;
+mod not_given;
+mod on_its_way;
 mod record;
 mod share;
 
@@ -100,10 +103,9 @@ impl Evaluator {
                 tracing::info!(job = %running.job, attributes = summary.attributes, errors = summary.errors,
                     is_cached = summary.is_cached, calls = summary.calls,
                     wall_ms = u64::try_from(summary.wall.as_millis()).unwrap_or(u64::MAX), "discovery is over");
-                if let Some(shared) =
-                    shared.filter(|_| summary.is_cache_completed && summary.attributes > 0)
-                {
-                    self.give(running, &shared).await;
+                if let Some(shared) = shared {
+                    let is_completed = summary.is_cache_completed && summary.attributes > 0;
+                    self.give(running, &shared, is_completed).await;
                 }
                 JobEnd::Completed
             }

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -24,6 +25,7 @@ use gradient_worker::daemon_process::{DaemonProcess, DaemonSettings};
 use gradient_worker::evaluate::Evaluator;
 use gradient_worker::execute::Executor;
 use gradient_worker::outbox::Outbox;
+use gradient_worker::store::LocalPaths;
 use gradient_worker::{detect, identity};
 
 /// Connections to the daemon that one build may use, and those that are always there.
@@ -234,6 +236,7 @@ fn evaluator(
         settings.children = children.max(1);
     }
     settings.eval_cache = Some(cache_home.join(EVAL_CACHE_FOLDER));
+    settings.known_paths = Some(Arc::new(LocalPaths(store.pool.clone())));
     settings.remote_only = true;
     settings.max_rss_bytes = args.eval_max_rss;
     settings.call_limit = Duration::from_secs(args.eval_call_timeout_secs);

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use gradient_daemon::Pool;
 use gradient_domain::StorePath;
+use gradient_pool::{Known, KnownPaths};
 
 /// A job that was offered, as far as the local store matters.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -41,6 +42,21 @@ pub async fn score(pool: &Pool, candidates: &[Candidate]) -> Vec<StoreScore> {
         }
     };
     candidates.iter().map(|c| score_one(c, &valid)).collect()
+}
+
+/// The local store, for those who ask whether it knows what lies in its folder.
+#[derive(Clone, Debug)]
+pub struct LocalPaths(pub Pool);
+
+impl KnownPaths for LocalPaths {
+    fn known<'a>(&'a self, paths: &'a BTreeSet<StorePath>) -> Known<'a> {
+        Box::pin(async move {
+            let valid = valid_paths(&self.0, paths).await;
+            valid
+                .inspect_err(|error| tracing::warn!(%error, "the local store cannot be asked"))
+                .ok()
+        })
+    }
 }
 
 async fn valid_paths(

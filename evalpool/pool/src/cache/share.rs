@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use gradient_domain::StorePath;
-use gradient_evalcache::{CacheError, EvalCache, ExportError, Finding, Replay, inspect, replay};
+use gradient_evalcache::{
+    CacheError, EvalCache, ExportError, Finding, Folder, Replay, inspect, replay,
+};
 
 use super::EvaluationCache;
 
@@ -28,26 +30,37 @@ impl EvaluationCache {
         self.path().exists()
     }
 
-    /// Puts a file that another machine made in the place of the cache, once it was looked at.
-    /// Blocks.
+    /// Whether the file says that it can answer the request alone, as far as the store has what it
+    /// names.
+    pub async fn answers(&self) -> bool {
+        let cache = self.clone();
+        let answers = move || {
+            let found = EvalCache::open_existing(&cache.path(), &cache.fingerprint)?;
+            found.map_or(Ok(false), |file| file.answers(&cache.request))
+        };
+        let answers = tokio::task::spawn_blocking(answers).await;
+        // Whoever evaluates next meets the same error and heals the file.
+        answers.is_ok_and(|answers: Result<bool, CacheError>| answers.unwrap_or(false))
+    }
+
+    /// Puts a file that another machine made in the place of the cache, once it was looked at, if there
+    /// is none or the file answers the request. Says whether it was put there. What the old file
+    /// answered and the new one does not is evaluated again. Blocks.
     ///
     /// # Errors
     /// If the file is of no use, or cannot be read or moved.
-    pub fn stage(&self, file: &Path) -> Result<(), ShareError> {
-        useful(self.folder.stage(&self.fingerprint, file)?)
-    }
-
-    /// Copies the cache as it is now into one plain file, for other machines, and looks at that.
-    /// Blocks.
-    ///
-    /// # Errors
-    /// If the cache does not answer, or the copy cannot be written or is of no use.
-    pub fn snapshot(&self, copy: &Path) -> Result<(), ShareError> {
-        let Some(cache) = EvalCache::open_existing(&self.path(), &self.fingerprint)? else {
-            return Err(ShareError::Useless("there is none".to_owned()));
-        };
-        gradient_evalcache::snapshot(&cache, copy)?;
-        useful(inspect(copy, &self.fingerprint)?)
+    pub fn stage(&self, file: &Path) -> Result<bool, ShareError> {
+        if self.is_there() {
+            let found = inspect(file, &self.fingerprint)?;
+            let answers = matches!(&found, Finding::Well { requests, .. }
+                if requests.contains(&self.request.key()));
+            useful(found)?;
+            if !answers {
+                return Ok(false);
+            }
+        }
+        useful(self.folder.stage(&self.fingerprint, file)?)?;
+        Ok(true)
     }
 
     /// The derivations whose files the store lacks, if that alone keeps the cache from answering;
@@ -90,6 +103,18 @@ impl EvaluationCache {
         missing.retain(|path| !exists(path));
         Ok(missing)
     }
+}
+
+/// Copies a cache as it is now into one plain file, for other machines, and looks at that. Blocks.
+///
+/// # Errors
+/// If the cache does not answer, or the copy cannot be written or is of no use.
+pub fn snapshot(folder: &Folder, fingerprint: &str, copy: &Path) -> Result<(), ShareError> {
+    let Some(cache) = EvalCache::open_existing(&folder.file(fingerprint), fingerprint)? else {
+        return Err(ShareError::Useless("there is none".to_owned()));
+    };
+    gradient_evalcache::snapshot(&cache, copy)?;
+    useful(inspect(copy, fingerprint)?)
 }
 
 fn useful(found: Finding) -> Result<(), ShareError> {

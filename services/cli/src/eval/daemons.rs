@@ -1,12 +1,15 @@
 //! A few connections to whoever manages the store: its daemon, or one that is started for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use gradient_daemon::{ClientOptions, Connection, Error};
+use gradient_domain::StorePath;
+use gradient_pool::{Known, KnownPaths};
 use tokio::process::{Child, Command};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -98,6 +101,27 @@ impl Daemons {
         let (from, to) = pipes.context("nix-daemon has no pipes")?;
         let connection = within(LOCAL_MAX, Connection::over(from, to, &options)).await?;
         Ok(Open { connection, _process: Some(process) })
+    }
+}
+
+/// What a store knows, asked at its daemon.
+pub(super) struct AtDaemon(pub(super) Arc<Daemons>);
+
+impl fmt::Debug for AtDaemon {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AtDaemon").field(&self.0.store.uri).finish()
+    }
+}
+
+impl KnownPaths for AtDaemon {
+    fn known<'a>(&'a self, paths: &'a BTreeSet<StorePath>) -> Known<'a> {
+        Box::pin(async move {
+            let mut daemon = self.0.get().await.ok()?;
+            let asked = daemon.connection().query_valid_paths(paths);
+            let known = within(LOCAL_MAX, asked).await.ok()?;
+            daemon.give_back();
+            Some(known)
+        })
     }
 }
 

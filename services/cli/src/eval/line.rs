@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
+use gradient_domain::derivation::Outline;
 use gradient_domain::{AttrPath, Derivation, StorePath};
 use gradient_pool::Extra;
 use serde::{Deserialize, Serialize};
@@ -90,11 +91,11 @@ impl Line {
         Line { attr: joined(&path), attr_path: path, error: Some(error), ..Line::default() }
     }
 
-    /// The line of a derivation.
+    /// The line of a derivation, whose file has to be there if its inputs are wanted.
     pub(super) fn of(
         path: AttrPath,
         drv_path: StorePath,
-        derivation: Derivation,
+        (outline, derivation): (Outline, Option<Derivation>),
         extra: Extra,
         wanted: Wanted,
     ) -> anyhow::Result<Line> {
@@ -102,10 +103,10 @@ impl Line {
         let plain_name = || plain_name(&drv_path).to_owned();
         let mut line = Line {
             name: Some(extra.name.unwrap_or_else(plain_name)),
-            required_system_features: wanted.features.then(|| derivation.required_features()),
-            system: Some(derivation.system.0),
-            outputs: Some(outputs(derivation.outputs)),
-            input_drvs: wanted.input_drvs.then_some(derivation.input_drvs),
+            required_system_features: wanted.features.then_some(outline.required_system_features),
+            system: Some(outline.system.0),
+            outputs: Some(outline.outputs),
+            input_drvs: derivation.map(|read| read.input_drvs).filter(|_| wanted.input_drvs),
             meta: raw(extra.meta).context("meta is not JSON")?,
             extra_value: raw(extra.applied).context("the result of --apply is not JSON")?,
             drv_path: Some(drv_path),
@@ -142,12 +143,6 @@ pub(super) fn plain_name(drv_path: &StorePath) -> &str {
     name.strip_suffix(".drv").unwrap_or(name)
 }
 
-fn outputs(
-    outputs: BTreeMap<String, gradient_domain::derivation::Output>,
-) -> BTreeMap<String, Option<StorePath>> {
-    outputs.into_iter().map(|(name, output)| (name, output.path)).collect()
-}
-
 /// The names joined by dots. As nix-eval-jobs does it, a name with dots stands in quotes and nothing
 /// else is escaped; an empty one does, too. `attrPath` is the form for programs.
 pub(super) fn joined(path: &AttrPath) -> String {
@@ -170,7 +165,8 @@ mod tests {
         let path = ["a", "b.c"].into_iter().collect();
         let drv_path = "/nix/store/0mdqa9w1p6cmli6976v4wi0sw9r4p5pr-n-1.drv".parse().expect("path");
         let derivation = Derivation::parse(DRV.as_bytes()).expect("parses");
-        Line::of(path, drv_path, derivation, extra, wanted).expect("line").to_json().expect("json")
+        let told = (Outline::from(&derivation), Some(derivation));
+        Line::of(path, drv_path, told, extra, wanted).expect("line").to_json().expect("json")
     }
 
     #[test]
@@ -188,6 +184,7 @@ mod tests {
             meta: Some("null".into()),
             applied: Some("{\"x\":1.50}".into()),
             constituents: None,
+            outline: None,
         };
         let wanted = Wanted { input_drvs: true, constituents: true, features: true };
         assert_eq!(

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use futures_util::{StreamExt as _, stream};
+use gradient_domain::derivation::Outline;
 use gradient_domain::{AttrPath, Derivation, StorePath};
 use gradient_fetch::LockedFlake;
 use gradient_pool::{Extra, Found};
@@ -108,18 +110,26 @@ impl Report {
         &self,
         path: AttrPath,
         drv_path: StorePath,
-        extra: Extra,
+        mut extra: Extra,
     ) -> Result<Line, Failure> {
-        let derivation = match self.store.read(&drv_path) {
+        let outline = extra.outline.take();
+        let is_enough = outline.is_some() && !self.wanted.input_drvs && self.graph.is_none();
+        let read = (!is_enough).then(|| self.store.read(&drv_path)).transpose();
+        let derivation = match read {
             Ok(derivation) => derivation,
             // Somebody may have collected it meanwhile.
             Err(error) => return Ok(Line::failed(path, format!("{error:#}"))),
         };
-        let cache = self.cache_status(&drv_path, &derivation).await?;
+        let outline = outline.or_else(|| derivation.as_ref().map(Outline::from));
+        let outline = outline.context("a derivation was neither told nor read")?;
+        let cache = match &derivation {
+            Some(derivation) => self.cache_status(&drv_path, derivation).await?,
+            None => None,
+        };
         if let Some(roots) = &self.roots {
             roots.add(&self.daemons, &drv_path).await?;
         }
-        let mut line = Line::of(path, drv_path, derivation, extra, self.wanted)?;
+        let mut line = Line::of(path, drv_path, (outline, derivation), extra, self.wanted)?;
         line.cache = cache;
         Ok(line)
     }

@@ -77,6 +77,7 @@ impl Request {
             meta: args.meta,
             apply: args.apply.clone(),
             constituents: args.constituents,
+            outline: true,
         };
         Ok(Request {
             overrides: crate::overrides::parse(&args.override_input)?,
