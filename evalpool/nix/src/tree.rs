@@ -3,7 +3,8 @@
 use std::io::Write;
 
 use gradient_domain::{AttrPath, StorePath};
-use gradient_ipc::message::{Expression, Extras, STDERR_ATTR, Source, TextExpression};
+use gradient_ipc::marks::Marks;
+use gradient_ipc::message::{Expression, Extras, Source, TextExpression};
 use gradient_ipc::tree::{AttrTree, Job, NodeKind, TreeError, ValueKind};
 use gradient_ipc::walker::RECURSION_MARK;
 
@@ -18,6 +19,7 @@ pub(crate) struct SourceTree {
     auto_call: Value,
     extras: Extras,
     teller: Teller,
+    marks: Marks,
 }
 
 impl SourceTree {
@@ -25,6 +27,7 @@ impl SourceTree {
     pub(crate) fn open(
         evaluator: &'static Evaluator,
         source: &Source,
+        marks: Marks,
     ) -> Result<SourceTree, TreeError> {
         let auto_call = evaluator.evaluate(helpers::AUTO_CALL, "/")?;
         let mut root = match &source.expression {
@@ -52,7 +55,7 @@ impl SourceTree {
         }
         let extras = source.extras.clone();
         let teller = Teller::new(evaluator, &extras)?;
-        Ok(SourceTree { root, auto_call, extras, teller })
+        Ok(SourceTree { root, auto_call, extras, teller, marks })
     }
 }
 
@@ -65,7 +68,7 @@ impl AttrTree for SourceTree {
 
     fn begin(&mut self, path: &AttrPath) {
         // What cannot be told is not worth failing for.
-        let _ = std::io::stderr().write_all(format!("{STDERR_ATTR}{path}\n").as_bytes());
+        let _ = std::io::stderr().write_all(self.marks.at(path).as_bytes());
     }
 
     fn kind(&mut self, node: &Value) -> Result<NodeKind, TreeError> {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use gradient_domain::AttrPath;
 use gradient_ipc::codec::{self, EVAL_IPC_VERSION, FrameError, HEADER_LEN, Message};
 use gradient_ipc::discovery::Crash;
+use gradient_ipc::marks::Marks;
 use gradient_ipc::message::{
     BuildDone, Request, Response, Source, Start, Stats, real_store_dir, with_store_names,
 };
@@ -117,11 +118,14 @@ impl Transport {
         guard: &Arc<Guard>,
         id: u64,
     ) -> Result<Transport, SpawnError> {
-        let mut transport = Self::spawn(settings, spawner, guard, id).await?;
+        // Nothing that the child evaluates learns of this: it travels in a frame only.
+        let nonce = format!("{:032x}", rand::random::<u128>());
+        let mut transport = Self::spawn(settings, spawner, guard, id, &nonce).await?;
         let start = Request::Start(Start {
             nix_lib_dir: settings.nix_lib_dir.as_ref().map(|dir| dir.display().to_string()),
             store_uri: settings.store_uri.clone(),
             show_trace: settings.show_trace,
+            nonce,
         });
         let greeted =
             tokio::time::timeout(settings.greeting_limit, transport.stdout.read_u8()).await;
@@ -160,6 +164,7 @@ impl Transport {
         spawner: &Spawner,
         guard: &Arc<Guard>,
         id: u64,
+        nonce: &str,
     ) -> Result<Transport, SpawnError> {
         let mut command = Command::new(&settings.exe);
         command
@@ -179,7 +184,7 @@ impl Transport {
         let (Some(stdin), Some(stdout), Some(stderr), Some(pid)) = pipes else {
             return Err(failed(io::Error::other("it has no pipes")));
         };
-        let log = StderrLog::new();
+        let log = StderrLog::new(Marks::new(nonce));
         let drain = tokio::spawn(log.clone().drain(stderr));
         let switch = KillSwitch::new();
         let (status, exit) = watch::channel(None);

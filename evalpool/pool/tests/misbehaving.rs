@@ -101,7 +101,7 @@ async fn a_hanging_call_ends_with_the_time_limit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_greeting_is_no_conversation() {
-    let cases = [("wrong-version", "subprocess 3"), ("chatty", "subprocess 87")];
+    let cases = [("wrong-version", "subprocess 4"), ("chatty", "subprocess 87")];
     for (mode, text) in cases {
         let (run, _) = run(mode, 2).await;
         let Err(DiscoverError::Spawn(error @ SpawnError::Version { .. })) = run.1 else {
@@ -110,7 +110,7 @@ async fn a_wrong_greeting_is_no_conversation() {
         assert_eq!(
             error.to_string(),
             format!(
-                "eval worker IPC version mismatch: parent 2, {text} (binary replaced mid-run?)"
+                "eval worker IPC version mismatch: parent 3, {text} (binary replaced mid-run?)"
             )
         );
     }
