@@ -9,7 +9,7 @@ use gradient_ipc::message::Source;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::memory::{Guard, MemoryProbe, Procfs, Turn};
+use crate::memory::{Guard, Limits, MemoryProbe, Procfs, Turn};
 use crate::process::Spawner;
 use crate::settings::PoolSettings;
 use crate::transport::{SpawnError, Transport};
@@ -47,7 +47,12 @@ impl Pool {
     /// # Errors
     /// As [`Pool::new`].
     pub fn with_probe(settings: PoolSettings, probe: Box<dyn MemoryProbe>) -> io::Result<Pool> {
-        let guard = Guard::new(probe, settings.min_free_ram_bytes);
+        let limits = Limits {
+            min_free: settings.min_free_ram_bytes,
+            max_rss: settings.max_rss_bytes,
+            kill_rss: settings.kill_rss_bytes,
+        };
+        let guard = Guard::new(probe, limits);
         let watch = tokio::spawn(guard.clone().watch()).abort_handle();
         let inner = Inner {
             spawner: Spawner::start()?,
@@ -119,6 +124,7 @@ impl Inner {
                 break candidate;
             }
         };
+        transport.listed.set_at_work(true);
         let inner = self.clone();
         Ok(Some(Checkout { transport, inner, _permit: permit, _turn: turn }))
     }
@@ -200,6 +206,7 @@ impl Checkout {
             tracing::info!(rss, limit, "evaluator recycled");
             return;
         }
+        transport.listed.set_at_work(false);
         inner.idle().push(transport);
     }
 }

@@ -100,10 +100,11 @@ pub(crate) struct Transport {
     switch: Arc<KillSwitch>,
     exit: watch::Receiver<Option<ExitStatus>>,
     requests: u64,
-    max_rss: u64,
+    /// The limit of memory that is in force in the middle of a call, in bytes.
+    rss_limit: u64,
     real_store_dir: Option<String>,
     guard: Arc<Guard>,
-    _listed: Listed,
+    pub(crate) listed: Listed,
     /// Version of Nix that it loaded.
     pub(crate) nix_version: String,
     /// What this child has open.
@@ -195,11 +196,11 @@ impl Transport {
             stdout,
             stderr: log,
             drain,
-            _listed: guard.register(id, pid, switch.clone()),
+            listed: guard.register(id, pid, switch.clone()),
             switch,
             exit,
             requests: 0,
-            max_rss: settings.max_rss_bytes,
+            rss_limit: settings.kill_rss_bytes.unwrap_or(settings.max_rss_bytes),
             real_store_dir: real_store_dir(&settings.store_uri),
             guard: guard.clone(),
             nix_version: String::new(),
@@ -316,7 +317,7 @@ impl Transport {
     fn memory_words(&self) -> String {
         match self.switch.note_rss(0) {
             0 => String::new(),
-            peak => format!(", peak memory {} MiB, limit {} MiB", peak / MIB, self.max_rss / MIB),
+            peak => format!(", peak memory {} MiB, limit {} MiB", peak / MIB, self.rss_limit / MIB),
         }
     }
 

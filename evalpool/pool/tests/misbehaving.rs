@@ -215,6 +215,31 @@ async fn a_growing_child_is_reaped_and_costs_one_attribute() {
     assert_one_lost(&run, ", limit 2048 MiB");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_over_a_hard_limit_is_killed_though_memory_is_plenty() {
+    let dir = TempDir::new().expect("temp dir");
+    let mut settings = settings(&dir, "grow", 4);
+    settings.kill_rss_bytes = Some(96 * MIB);
+    let pool = Pool::with_probe(settings, Box::new(Plenty)).expect("pool");
+    let run = discover(&pool, "flake", PATTERN).await;
+    assert_one_lost(&run, "signal: 9 (SIGKILL), killed for its memory: it held ");
+    assert_one_lost(&run, " MiB, and one evaluator may have 96 MiB");
+    assert_one_lost(&run, ", limit 96 MiB");
+}
+
+/// A machine that is never short of memory.
+struct Plenty;
+
+impl MemoryProbe for Plenty {
+    fn machine(&self) -> Option<Reading> {
+        Some(Reading { total: 8192 * MIB, available: 8192 * MIB })
+    }
+
+    fn rss_bytes(&self, pid: u32) -> Option<u64> {
+        rss(pid)
+    }
+}
+
 /// Folders in `/proc` of the processes of this program.
 fn processes_of(program: &Path) -> Vec<PathBuf> {
     let same = |path: &PathBuf| {

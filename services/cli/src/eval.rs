@@ -156,6 +156,7 @@ fn settings(
     settings.eval_cache = store.is_at_hand().then(|| crate::eval_cache::folder(data_dir));
     settings.children = args.workers.unwrap_or(settings.children).max(1);
     settings.max_rss_bytes = args.max_memory_size << 20;
+    settings.kill_rss_bytes = args.kill_memory_size.map(|mib| mib << 20);
     settings.pure = request.pure;
     settings.show_trace = args.show_trace;
     settings.options = request.options.clone();

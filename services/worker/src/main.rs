@@ -236,6 +236,7 @@ fn evaluator(
     settings.eval_cache = Some(cache_home.join(EVAL_CACHE_FOLDER));
     settings.remote_only = true;
     settings.max_rss_bytes = args.eval_max_rss;
+    settings.kill_rss_bytes = args.eval_kill_rss;
     settings.call_limit = Duration::from_secs(args.eval_call_timeout_secs);
     settings.min_free_ram_bytes = args.system_min_free_ram_mb << 20;
     Ok(Evaluator {
