@@ -186,6 +186,9 @@ pub enum Response {
     NeedsBuild(NeedsBuild),
     /// The request failed as a whole.
     Err(Failure),
+    /// What the request found is longer than a frame. Nothing of it was told; parts of the request may
+    /// be asked for.
+    TooLong,
 }
 
 /// What was loaded.
@@ -256,6 +259,7 @@ impl Response {
             Response::Stats(_) => "stats",
             Response::NeedsBuild(_) => "needs_build",
             Response::Err(_) => "err",
+            Response::TooLong => "too_long",
         }
     }
 }

@@ -127,6 +127,7 @@ fn any_response() -> impl Strategy<Value = Response> {
         Just(Response::CheckpointOk),
         Just(Response::FetchOk(FetchOk { store_path: store_path() })),
         any::<String>().prop_map(|message| Response::Err(Failure { message })),
+        Just(Response::TooLong),
     ]
 }
 

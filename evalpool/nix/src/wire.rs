@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use gradient_ipc::codec::{self, FrameError};
 use gradient_ipc::marks::Marks;
-use gradient_ipc::message::{Failure, Response, bounded};
+use gradient_ipc::message::Response;
 
 use crate::stats::Meter;
 
@@ -82,9 +82,8 @@ impl Wire {
             codec::write_message(&mut shared.output, &stats)?;
         }
         match codec::write_message(&mut shared.output, response) {
-            Err(error @ FrameError::TooLong { .. }) => {
-                let failure = Failure { message: bounded(error.to_string()) };
-                codec::write_message(&mut shared.output, &Response::Err(failure))
+            Err(FrameError::TooLong { .. }) => {
+                codec::write_message(&mut shared.output, &Response::TooLong)
             }
             done => done,
         }

@@ -276,6 +276,12 @@ impl Resolver {
         for warning in answer.warnings {
             self.warning(warning).await?;
         }
+        if answer.response == Response::TooLong {
+            return match self.discovery.answer_too_long(call) {
+                Some(error) => self.error(error).await,
+                None => Ok(()),
+            };
+        }
         match (&call.work, answer.response) {
             (Work::Plan(_), Response::PlanOk(planned)) => self.planned(planned).await,
             (Work::List(_), Response::ListOk(listed)) => self.listed(listed).await,

@@ -13,6 +13,7 @@ mod progress;
 mod report;
 mod request;
 mod roots;
+mod stats;
 mod store;
 
 use std::path::Path;
@@ -139,6 +140,9 @@ async fn evaluate(
     let discovered = pool.discover(&evaluation, sink).await;
     let reported = reporting.await.context("the results cannot be printed")??;
     pool.shutdown().await;
+    if let (true, Ok(summary)) = (args.stats, &discovered) {
+        eprintln!("{}", stats::line(summary)?);
+    }
     end(discovered, reported)
 }
 

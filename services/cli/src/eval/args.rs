@@ -74,6 +74,9 @@ pub(crate) struct EvalArgs {
     /// Tell errors with everything that Nix says of their way
     #[arg(long)]
     pub(super) show_trace: bool,
+    /// Tell what the evaluation and each of its patterns used, as a last line of JSON on standard error
+    #[arg(long)]
+    pub(super) stats: bool,
     /// Evaluator processes; one per processor up to 16 if absent
     #[arg(long, value_name = "N")]
     pub(super) workers: Option<usize>,
