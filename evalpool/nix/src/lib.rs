@@ -15,9 +15,11 @@ mod stats;
 pub mod subprocess;
 mod teller;
 mod tree;
+pub mod value;
 mod wire;
 
 pub use error::EvalError;
 pub use evaluator::Evaluator;
 pub use library::{LoadError, Nix};
 pub use process::keep_few_heaps;
+pub use value::Value;

@@ -4,8 +4,9 @@ use gradient_ipc::message::Extras;
 use gradient_ipc::tree::{Extra, TreeError};
 
 use crate::error::EvalError;
-use crate::evaluator::{Evaluator, Value};
+use crate::evaluator::Evaluator;
 use crate::helpers;
+use crate::value::Value;
 
 /// Longest JSON of one kind about one derivation, in bytes. The three kinds together fit in a frame.
 const JSON_LEN_MAX: usize = 16 << 20;

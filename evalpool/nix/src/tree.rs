@@ -9,9 +9,10 @@ use gradient_ipc::tree::{AttrTree, Job, NodeKind, TreeError, ValueKind};
 use gradient_ipc::walker::RECURSION_MARK;
 
 use crate::error::EvalError;
-use crate::evaluator::{Evaluator, Value};
+use crate::evaluator::Evaluator;
 use crate::helpers;
 use crate::teller::Teller;
+use crate::value::Value;
 
 /// A forced value and what to tell of the derivations in it.
 pub(crate) struct SourceTree {
