@@ -9,7 +9,7 @@ use gradient_domain::text::nix_string;
 use gradient_ipc::message::{real_store_dir, with_store_names};
 
 use crate::bytes::{bytes, c_string, push_bytes};
-use crate::error::{EvalError, is_repeatable, last_position, strip_ansi, trace};
+use crate::error::{EvalError, foreign, is_repeatable, last_position, strip_ansi, trace};
 use crate::ffi::{self, Context, EvalState};
 use crate::library::Nix;
 use crate::value::Value;
@@ -194,7 +194,7 @@ impl Evaluator {
             let text = (api.nix_err_msg)(self.second, self.context, &raw mut len);
             if text.is_null() { Vec::new() } else { bytes(text, len).to_vec() }
         };
-        let full = self.shown(&full);
+        let full = foreign(self.shown(&full).trim());
         let told = |ask: ffi::ErrorText| {
             let mut text: Vec<u8> = Vec::new();
             if code == ffi::ERR_NIX {
@@ -207,15 +207,13 @@ impl Evaluator {
         let type_name = told(api.nix_err_name);
         let message = self.shown(&message);
         let is_repeatable = is_repeatable(&String::from_utf8_lossy(&type_name), &full);
-        if self.show_trace && !full.trim().is_empty() {
-            return EvalError { message: trace(full.trim()), position: None, is_repeatable };
+        if self.show_trace && !full.is_empty() {
+            return EvalError { message: trace(&full), position: None, is_repeatable };
         }
         let position = last_position(&full);
         match message.trim() {
-            "" if full.trim().is_empty() => {
-                EvalError::plain(format!("Nix failed with code {code}"))
-            }
-            "" => EvalError::plain(full.trim()),
+            "" if full.is_empty() => EvalError::plain(format!("Nix failed with code {code}")),
+            "" => EvalError::plain(full),
             text => EvalError { message: text.to_owned(), position, is_repeatable },
         }
     }

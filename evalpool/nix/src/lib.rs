@@ -8,6 +8,8 @@ mod bytes;
 pub mod error;
 pub mod evaluator;
 mod ffi;
+#[cfg(test)]
+mod headers;
 mod helpers;
 pub mod library;
 mod process;

@@ -16,13 +16,20 @@ const PACKAGES: &str = "packages.x86_64-linux.*";
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_built_during_an_evaluation() {
     let host = NixHost::start();
-    let text = r#"{ outputs = { self }: { packages.x86_64-linux.ifd = import (derivation {
-      name = "ifd"; system = "x86_64-linux"; builder = "/bin/sh"; args = [ "-c" "echo 1 > $out" ];
-    }); }; }"#;
+    let text = r#"{ outputs = { self }: { packages.x86_64-linux = let
+      imported = import (derivation {
+        name = "ifd"; system = "x86_64-linux"; builder = "/bin/sh"; args = [ "-c" "echo 1 > $out" ];
+      });
+    in {
+      ifd = imported;
+      tried = if (builtins.tryEval imported).success then 1 else self.packages.x86_64-linux.other;
+      other = derivation { name = "other"; system = "x86_64-linux"; builder = "/bin/sh"; };
+    }; }; }"#;
     let flake = host.flake("ifd", text);
     let pool = Pool::new(host.settings(CHILD, 2)).expect("pool");
     let (found, _) = discover(&pool, &flake, PACKAGES).await;
-    assert_errors(&errors(&found), &[(".ifd", "'allow-import-from-derivation' is disabled")]);
+    let words = "'allow-import-from-derivation' is disabled";
+    assert_errors(&errors(&found), &[(".ifd", words), (".tried", words)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
