@@ -51,6 +51,14 @@ pub fn must_recycle(rss: u64, max_rss: u64) -> bool {
     rss > max_rss
 }
 
+/// Whether the limits of all children together are more than three quarters of the machine's memory.
+/// That is allowed, since few of them grow so far at a time; but then fewer work when they do.
+#[must_use]
+pub fn is_overcommitted(children: usize, max_rss: u64, total: u64) -> bool {
+    let children = u64::try_from(children).unwrap_or(u64::MAX);
+    max_rss.saturating_mul(children) > total / 4 * 3
+}
+
 /// The children that are larger than one child may be. This bounds one child alone, however much
 /// the machine has; `None` is no bound but the machine's.
 #[must_use]
@@ -169,6 +177,13 @@ mod tests {
         let children = [(1, 100), (2, 101), (3, 5_000)];
         assert_eq!(over_limit(&children, Some(100)), [2, 3]);
         assert_eq!(over_limit(&children, None), Vec::<u64>::new());
+    }
+
+    #[test]
+    fn limits_beyond_the_machine_are_noticed() {
+        assert!(!is_overcommitted(6, 2048 * MIB, 16 * 1024 * MIB));
+        assert!(is_overcommitted(7, 2048 * MIB, 16 * 1024 * MIB));
+        assert!(is_overcommitted(usize::MAX, u64::MAX, u64::MAX));
     }
 
     #[test]

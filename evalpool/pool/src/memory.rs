@@ -88,6 +88,11 @@ impl Guard {
         self.probe.rss_bytes(pid)
     }
 
+    /// Memory of the machine in bytes, if known.
+    pub(crate) fn total_bytes(&self) -> Option<u64> {
+        self.probe.machine().map(|reading| reading.total)
+    }
+
     fn children(&self) -> MutexGuard<'_, Children> {
         self.children.lock().unwrap_or_else(PoisonError::into_inner)
     }

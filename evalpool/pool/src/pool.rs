@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use gradient_ipc::memory::must_recycle;
+use gradient_ipc::memory::{self, must_recycle};
 use gradient_ipc::message::Source;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
@@ -67,6 +67,16 @@ impl Pool {
             settings,
         };
         Ok(Pool { inner: Arc::new(inner) })
+    }
+
+    /// Whether the limits of all subprocesses together are more than three quarters of the machine's
+    /// memory, so that fewer may work when they grow; `false` if that memory is not known.
+    #[must_use]
+    pub fn is_overcommitted(&self) -> bool {
+        let settings = &self.inner.settings;
+        self.inner.guard.total_bytes().is_some_and(|total| {
+            memory::is_overcommitted(settings.children, settings.max_rss_bytes, total)
+        })
     }
 
     /// How many subprocesses were started so far.
