@@ -103,6 +103,51 @@ fn meta_is_told_as_far_as_it_can_be() {
 }
 
 #[test]
+fn statistics_come_last_and_not_between_the_lines() {
+    let local = Local::new();
+    let reference = jobs(&local).replace("#jobs", "");
+    let evaluated = |flags: &[&str]| {
+        let arguments = [&["jobs.marked.inner", "single"], flags].concat();
+        local.eval_of(&reference, &arguments).ok()
+    };
+    let (told, plain) = (evaluated(&["--stats"]), evaluated(&[]));
+    assert_eq!(sorted(&told), sorted(&plain));
+    let last = told.stderr.lines().last().expect("a line");
+    let stats: Value = serde_json::from_str(last).expect("JSON");
+    assert!(!plain.stderr.contains("allocBytes"), "{}", plain.stderr);
+    assert_eq!(stats["attributes"], sorted(&told).len());
+    let patterns: Vec<_> = stats["entryPoints"].as_array().expect("a list").iter().collect();
+    assert_eq!(patterns.len(), 2);
+    assert_eq!(patterns[0]["pattern"], "jobs.marked.inner");
+    for used in [&stats["total"], patterns[0], patterns[1]] {
+        for field in ["calls", "wallUs", "cpuUs", "allocBytes", "heapPeakBytes", "rssPeakBytes"] {
+            assert!(used[field].as_u64() > Some(0), "{field} of {used}");
+        }
+    }
+    // What an evaluation cache answered used nothing, which is not the same as zero.
+    let again = evaluated(&["--stats"]);
+    let stats: Value =
+        serde_json::from_str(again.stderr.lines().last().expect("a line")).expect("JSON");
+    assert_eq!((&stats["isCached"], &stats["total"]), (&json!(true), &json!({ "calls": 0 })));
+}
+
+#[test]
+fn an_attribute_that_takes_too_much_memory_is_an_error() {
+    let local = Local::new();
+    let text = format!(
+        r#"let {MK} in {{ good = mk "good" {{ }}; bomb = mk (builtins.deepSeq (builtins.genList
+          (n: {{ inherit n; s = builtins.hashString "sha512" (toString n); }}) 20000000) "b") {{ }}; }}"#
+    );
+    let arguments = ["-E", &text, "--kill-memory-size", "300", "--workers", "1"];
+    let lines = sorted(&Running::start(&mut local.eval_command(&arguments)).end().with_code(1));
+    assert_eq!(attrs(&lines), ["bomb", "good"]);
+    let error = line(&lines, "bomb")["error"].to_string();
+    for words in ["signal: 9 (SIGKILL)", "one evaluator may have 300 MiB", "peak memory "] {
+        assert!(error.contains(words), "{words} is not in {error}");
+    }
+}
+
+#[test]
 fn a_function_is_applied_to_every_derivation() {
     let local = Local::new();
     let reference = jobs(&local);

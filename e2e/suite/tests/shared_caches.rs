@@ -111,7 +111,7 @@ fn a_worker_whose_cache_does_not_answer_gets_one_that_does() {
     );
     let reference = flake.reference();
     let one = ["submit", &reference, "--include", "packages.x86_64-linux.one", "--watch"];
-    cluster.spawn(&one).end().ok();
+    let _ = cluster.spawn(&one).end().ok();
     let folder = cache_folder(&cluster);
     let saved = cluster.folder().join("saved");
     copy_files(&folder, &saved);

@@ -14,7 +14,7 @@ use rkyv::{Archive, Deserialize, Serialize};
 use crate::message::{Request, Response};
 
 /// Version of the frames; the first raw byte of a subprocess.
-pub const EVAL_IPC_VERSION: u8 = 2;
+pub const EVAL_IPC_VERSION: u8 = 3;
 
 /// Bytes of the length in front of a frame.
 pub const HEADER_LEN: usize = 4;

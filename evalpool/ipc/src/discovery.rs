@@ -8,6 +8,7 @@ use std::hash::Hasher;
 use gradient_domain::AttrPath;
 use gradient_domain::pattern::Segment;
 
+use crate::codec::FRAME_LEN_MAX;
 use crate::shard::{Recursion, Shard};
 use crate::tree::AttrError;
 
@@ -90,25 +91,38 @@ impl Discovery {
     /// Decides about a call whose subprocess ended: it comes back in smaller parts down to the one
     /// attribute at fault, which is tried once more and then given up with this error.
     pub fn crashed(&mut self, call: Call, crash: &Crash) -> Option<AttrError> {
-        let single = match &call.work {
-            Work::List(shard) => shard.single(),
-            Work::Plan(patterns) if patterns.len() == 1 => Some(plan_prefix(patterns)),
-            Work::Plan(_) => None,
-        };
-        if let Some(attr) = single {
+        if let Some(attr) = single(&call.work) {
             if call.crashes == 0 && !crash.timed_out {
                 self.queue.push_front(Call { crashes: 1, ..call });
                 return None;
             }
             return Some(AttrError { attr, message: crash_message(crash) });
         }
-        match call.work {
+        self.split(call.work, crash.timed_out);
+        None
+    }
+
+    /// Decides about a call whose answer did not fit into a frame: it comes back in smaller parts. One
+    /// attribute that alone tells so much is given up with this error.
+    pub fn answer_too_long(&mut self, call: Call) -> Option<AttrError> {
+        if let Some(attr) = single(&call.work) {
+            let message = format!("what it tells is longer than {FRAME_LEN_MAX} bytes");
+            return Some(AttrError { attr, message });
+        }
+        self.split(call.work, false);
+        None
+    }
+
+    /// Queues the parts of a call that is more than one attribute; each attribute by itself if every
+    /// part would take as long as the whole.
+    fn split(&mut self, work: Work, singly: bool) {
+        match work {
             Work::Plan(patterns) => {
                 let one = |pattern| Call::first(Work::Plan(vec![pattern]));
                 self.queue.extend(patterns.into_iter().map(one));
             }
             // What took too long would take as long again in every smaller batch it is in.
-            Work::List(shard) if shard.only.is_some() && crash.timed_out => {
+            Work::List(shard) if shard.only.is_some() && singly => {
                 self.add_shards(shard.into_singles());
             }
             Work::List(shard) if shard.only.is_some() => self.add_shards(vec![shard]),
@@ -117,7 +131,15 @@ impl Discovery {
                 self.queue.push_back(Call::first(Work::Plan(vec![shard.pattern])));
             }
         }
-        None
+    }
+}
+
+/// The one attribute that a call is about, if it is.
+fn single(work: &Work) -> Option<AttrPath> {
+    match work {
+        Work::List(shard) => shard.single(),
+        Work::Plan(patterns) if patterns.len() == 1 => Some(plan_prefix(patterns)),
+        Work::Plan(_) => None,
     }
 }
 
@@ -231,6 +253,29 @@ mod tests {
             );
             assert!(died <= starts, "{died} dead children for {count} names, pool of {pool}");
         }
+    }
+
+    #[test]
+    fn an_answer_that_is_too_long_comes_in_parts() {
+        let mut discovery = Discovery::new(1, Vec::new(), Recursion::Pattern);
+        discovery.next_call();
+        let set: AttrPath = ["a"].into_iter().collect();
+        discovery.add_shards(vec![Shard::of_set(&set, names(16), Recursion::Pattern)]);
+        let (mut told, mut errors) = (Vec::new(), Vec::new());
+        while let Some(call) = discovery.next_call() {
+            let Work::List(shard) = &call.work else { panic!("no plan expected") };
+            let only = shard.only.clone().unwrap_or_default();
+            // Three fit into a frame, and one of them not even alone.
+            if only.len() > 3 || only.iter().any(|name| name == "p09") {
+                errors.extend(discovery.answer_too_long(call));
+            } else {
+                told.extend(only);
+            }
+        }
+        assert_eq!(told.len(), 15);
+        assert_eq!(errors.len(), 1);
+        assert_eq!(errors[0].attr.to_string(), "a.p09");
+        assert_eq!(errors[0].message, "what it tells is longer than 67108864 bytes");
     }
 
     #[test]

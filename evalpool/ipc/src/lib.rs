@@ -7,6 +7,7 @@
 pub mod codec;
 pub mod discovery;
 pub mod fingerprint;
+pub mod marks;
 pub mod memory;
 pub mod message;
 pub mod shard;

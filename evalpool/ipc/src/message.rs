@@ -11,15 +11,6 @@ use crate::tree::{AttrError, Job};
 /// Longest text of one error or warning, in bytes.
 pub const TEXT_LEN_MAX: usize = 16 * 1024;
 
-/// What the subprocess writes to its standard error, followed by the number of the request (from 1)
-/// and a newline, after it is done with a request and before it answers: whatever Nix printed for
-/// the request stands before this line.
-pub const STDERR_MARK: &str = "\u{1e}gradient-request-done ";
-
-/// What the subprocess writes to its standard error, followed by the printed path of an attribute and
-/// a newline, before it looks at that attribute.
-pub const STDERR_ATTR: &str = "\u{1e}gradient-attribute ";
-
 /// Parent to subprocess. Every request but `BuildDone` and `Shutdown` gets one response.
 #[derive(Clone, Debug, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
 pub enum Request {
@@ -52,6 +43,9 @@ pub struct Start {
     pub store_uri: String,
     /// Whether errors come with everything that Nix says of their way, not with their place only.
     pub show_trace: bool,
+    /// The secret of the marks on standard error ([`crate::marks`]); another one for every
+    /// subprocess.
+    pub nonce: String,
 }
 
 /// The tree of attributes that requests are about. A subprocess keeps the last one open.
@@ -203,6 +197,9 @@ pub enum Response {
     NeedsBuild(NeedsBuild),
     /// The request failed as a whole.
     Err(Failure),
+    /// What the request found is longer than a frame. Nothing of it was told; parts of the request may
+    /// be asked for.
+    TooLong,
 }
 
 /// What was loaded.
@@ -273,6 +270,7 @@ impl Response {
             Response::Stats(_) => "stats",
             Response::NeedsBuild(_) => "needs_build",
             Response::Err(_) => "err",
+            Response::TooLong => "too_long",
         }
     }
 }

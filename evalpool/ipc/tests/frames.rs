@@ -1,4 +1,4 @@
-//! Frames: every message reads back, no bytes make the reader panic, and the bytes of version 2
+//! Frames: every message reads back, no bytes make the reader panic, and the bytes of version 3
 //! stay what they are.
 
 use gradient_domain::System;
@@ -80,9 +80,9 @@ fn any_source() -> impl Strategy<Value = Source> + Clone {
 fn any_request() -> impl Strategy<Value = Request> {
     let option = proptest::option::of(any::<String>());
     prop_oneof![
-        (option.clone(), any::<String>(), any::<bool>()).prop_map(
-            |(nix_lib_dir, store_uri, show_trace)| {
-                Request::Start(Start { nix_lib_dir, store_uri, show_trace })
+        (option.clone(), any::<String>(), any::<bool>(), any::<String>()).prop_map(
+            |(nix_lib_dir, store_uri, show_trace, nonce)| {
+                Request::Start(Start { nix_lib_dir, store_uri, show_trace, nonce })
             }
         ),
         Just(Request::Ping),
@@ -149,6 +149,7 @@ fn any_response() -> impl Strategy<Value = Response> {
         Just(Response::CheckpointOk),
         Just(Response::FetchOk(FetchOk { store_path: store_path() })),
         any::<String>().prop_map(|message| Response::Err(Failure { message })),
+        Just(Response::TooLong),
     ]
 }
 
@@ -201,8 +202,14 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Whoever changes these bytes raises [`EVAL_IPC_VERSION`] and writes them anew.
 #[test]
-fn the_bytes_of_version_2() {
-    assert_eq!(EVAL_IPC_VERSION, 2);
+fn the_bytes_of_version_3() {
+    assert_eq!(EVAL_IPC_VERSION, 3);
+    let start = Request::Start(Start {
+        nix_lib_dir: None,
+        store_uri: "daemon".into(),
+        show_trace: true,
+        nonce: "secret".into(),
+    });
     let pattern = vec![Segment::Name("packages".into()), Segment::Star];
     let list = Request::List(List {
         source: Source::flake("path:/x"),
@@ -215,6 +222,7 @@ fn the_bytes_of_version_2() {
     };
     let listed = Response::ListOk(ListOk { items: vec![item], ..ListOk::default() });
     let frames = [
+        ("start", start.to_frame()),
         ("ping", Request::Ping.to_frame()),
         ("list", list.to_frame()),
         ("pong", Response::Pong.to_frame()),
@@ -229,5 +237,5 @@ fn the_bytes_of_version_2() {
         .into_iter()
         .map(|(name, frame)| format!("{name} {}\n", hex(&frame.expect("short"))))
         .collect();
-    assert_eq!(written, include_str!("golden/frames-v2.txt"));
+    assert_eq!(written, include_str!("golden/frames-v3.txt"));
 }

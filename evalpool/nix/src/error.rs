@@ -4,6 +4,17 @@ use std::fmt;
 
 use gradient_ipc::message::TEXT_LEN_MAX;
 
+/// What C++ says when there is no memory. The collector of Nix throws it, too.
+const NO_MEMORY: &str = "std::bad_alloc";
+
+/// Words for what is no error of Nix, but of what it stands on.
+pub(crate) fn foreign(message: &str) -> String {
+    match message {
+        NO_MEMORY => format!("out of memory: a value is larger than can be had ({NO_MEMORY})"),
+        other => other.to_owned(),
+    }
+}
+
 /// An error of Nix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct EvalError {

@@ -83,15 +83,18 @@ macro_rules! api {
         }
 
         impl Api {
-            /// Every function of Nix's headers, with the versions that have it.
+            /// Every function of Nix's headers, with the versions that have it and how many
+            /// arguments it takes.
             #[cfg(test)]
-            pub(crate) const FUNCTIONS: &[Function] = &[
-                $(Function {
-                    name: stringify!($name),
-                    first: MINOR_FIRST,
-                    last: MINOR_LAST,
-                },)*
-                $(Function { name: stringify!($opt), first: $first, last: $last },)*
+            pub(crate) const FUNCTIONS: &[(Function, usize)] = &[
+                $((
+                    Function { name: stringify!($name), first: MINOR_FIRST, last: MINOR_LAST },
+                    <[&str]>::len(&[$(stringify!($arg)),*]),
+                ),)*
+                $((
+                    Function { name: stringify!($opt), first: $first, last: $last },
+                    <[&str]>::len(&[$(stringify!($oarg)),*]),
+                ),)*
             ];
 
             /// # Safety

@@ -28,8 +28,11 @@ call
 /// `name` of a derivation.
 pub(crate) const NAME: &str = "drv: drv.name";
 
-/// The entries of `meta` that JSON can hold, as JSON; `null` if there are none.
+/// Makes, out of the most bytes to tell, a function: the entries of `meta` that JSON can hold, as
+/// JSON; `null` if there are none. Entries that do not fit are left out with a warning. One that
+/// throws is an error, as it is to nix-eval-jobs.
 pub(crate) const META: &str = r#"
+max:
 let
   fits = value:
     let kind = builtins.typeOf value; in
@@ -37,14 +40,24 @@ let
     else if kind == "set" then !(value ? outPath) && builtins.all fits (builtins.attrValues value)
     else builtins.elem kind [ "int" "bool" "string" "float" ];
   kept = meta: builtins.filter (name: fits meta.${name}) (builtins.attrNames meta);
-  entry = meta: name: { inherit name; value = meta.${name}; };
+  add = meta: told: name:
+    let
+      value = builtins.toJSON meta.${name};
+      entry = "${builtins.toJSON name}:${value}";
+      size = told.size + builtins.stringLength entry + 1;
+      warning = "meta is longer than ${toString max} bytes and told without '${name}', which has "
+        + toString (builtins.stringLength value);
+    in
+    if size > max then builtins.warn warning told
+    else { inherit size; entries = told.entries ++ [ entry ]; };
 in
 drv:
 let
   meta = if drv ? meta then drv.meta else { };
   names = kept meta;
+  told = builtins.foldl' (add meta) { size = 1; entries = [ ]; } names;
 in
-if names == [ ] then "null" else builtins.toJSON (builtins.listToAttrs (map (entry meta) names))
+if names == [ ] then "null" else "{${builtins.concatStringsSep "," told.entries}}"
 "#;
 
 /// Makes, out of a function, one whose result is a set as JSON.

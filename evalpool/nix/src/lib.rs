@@ -8,6 +8,8 @@ mod bytes;
 pub mod error;
 pub mod evaluator;
 mod ffi;
+#[cfg(test)]
+mod headers;
 mod helpers;
 pub mod library;
 mod process;
@@ -15,9 +17,11 @@ mod stats;
 pub mod subprocess;
 mod teller;
 mod tree;
+pub mod value;
 mod wire;
 
 pub use error::EvalError;
 pub use evaluator::Evaluator;
 pub use library::{LoadError, Nix};
 pub use process::keep_few_heaps;
+pub use value::Value;

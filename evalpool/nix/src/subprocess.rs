@@ -9,6 +9,7 @@ use gradient_domain::StorePath;
 use gradient_evalcache::{CachedTree, EvalCache};
 use gradient_ipc::codec::{self, EVAL_IPC_VERSION, Message};
 use gradient_ipc::fingerprint::{NixIdentity, fingerprint};
+use gradient_ipc::marks::Marks;
 use gradient_ipc::message::{
     CacheFile, Failure, FetchInput, FetchOk, Fingerprint, FingerprintOk, List, Plan, Request,
     Response, Source, Start, Started, bounded,
@@ -61,7 +62,11 @@ enum State {
     /// Nix could not be loaded, for this reason.
     Broken(String),
     /// Ready, with the tree of the last request kept open.
-    Ready { evaluator: &'static Evaluator, warm: Option<Box<(Source, CachedTree<SourceTree>)>> },
+    Ready {
+        evaluator: &'static Evaluator,
+        warm: Option<Box<(Source, CachedTree<SourceTree>)>>,
+        marks: Marks,
+    },
     /// Ready to fetch, and for nothing else: the environment names somebody's key.
     Fetching { evaluator: &'static Evaluator },
 }
@@ -146,6 +151,8 @@ impl Child {
                 return failure("evaluator already initialized".to_owned());
             }
         }
+        let marks = Marks::new(&start.nonce);
+        self.wire.mark_with(marks.clone());
         let opened = Nix::load(start.nix_lib_dir.as_deref().map(Path::new))
             .map_err(|error| error.to_string())
             .and_then(|nix| {
@@ -154,7 +161,7 @@ impl Child {
             });
         match opened {
             Ok(evaluator) => {
-                self.state = State::Ready { evaluator, warm: None };
+                self.state = State::Ready { evaluator, warm: None, marks };
                 let nix_version = evaluator.nix().version().to_owned();
                 Response::Started(Started { nix_version })
             }
@@ -177,14 +184,14 @@ impl Child {
     /// The tree of this source: the one still open, or a new one in its place.
     fn tree(&mut self, source: Source) -> Result<&mut CachedTree<SourceTree>, TreeError> {
         let evaluator = self.evaluator()?;
-        let State::Ready { warm, .. } = &mut self.state else {
+        let State::Ready { warm, marks, .. } = &mut self.state else {
             return Err(TreeError::passing("this evaluator only fetches"));
         };
         if warm.as_ref().is_none_or(|warm| warm.0 != source) {
             *warm = None;
             let cache = source.cache.as_ref().and_then(open_cache);
-            let of = source.clone();
-            let open = move || SourceTree::open(evaluator, &of);
+            let (of, marks) = (source.clone(), marks.clone());
+            let open = move || SourceTree::open(evaluator, &of, marks.clone());
             let tree = CachedTree::new(cache, open, |path| evaluator.has(path));
             *warm = Some(Box::new((source, tree)));
         }

@@ -4,11 +4,12 @@ use gradient_ipc::message::Extras;
 use gradient_ipc::tree::{Extra, TreeError};
 
 use crate::error::EvalError;
-use crate::evaluator::{Evaluator, Value};
+use crate::evaluator::Evaluator;
 use crate::helpers;
+use crate::value::Value;
 
-/// Longest JSON of one kind about one derivation, in bytes. Some of them fit in a frame.
-const JSON_LEN_MAX: usize = 4 << 20;
+/// Longest JSON of one kind about one derivation, in bytes. The three kinds together fit in a frame.
+const JSON_LEN_MAX: usize = 16 << 20;
 
 /// The functions that are asked for, evaluated.
 pub(crate) struct Teller {
@@ -31,7 +32,7 @@ impl Teller {
         };
         Ok(Teller {
             name: helper(extras.name, helpers::NAME)?,
-            meta: helper(extras.meta, helpers::META)?,
+            meta: helper(extras.meta, &format!("({}) {JSON_LEN_MAX}", helpers::META))?,
             apply,
             constituents: helper(extras.constituents, helpers::CONSTITUENTS)?,
         })

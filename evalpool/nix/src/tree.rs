@@ -4,14 +4,16 @@ use std::io::Write;
 
 use gradient_domain::derivation::Outline;
 use gradient_domain::{AttrPath, Derivation, StorePath};
-use gradient_ipc::message::{Expression, Extras, STDERR_ATTR, Source, TextExpression};
+use gradient_ipc::marks::Marks;
+use gradient_ipc::message::{Expression, Extras, Source, TextExpression};
 use gradient_ipc::tree::{AttrTree, Extra, Job, NodeKind, TreeError, ValueKind};
 use gradient_ipc::walker::RECURSION_MARK;
 
 use crate::error::EvalError;
-use crate::evaluator::{Evaluator, Value};
+use crate::evaluator::Evaluator;
 use crate::helpers;
 use crate::teller::Teller;
+use crate::value::Value;
 
 /// A forced value and what to tell of the derivations in it.
 pub(crate) struct SourceTree {
@@ -20,6 +22,7 @@ pub(crate) struct SourceTree {
     auto_call: Value,
     extras: Extras,
     teller: Teller,
+    marks: Marks,
 }
 
 impl SourceTree {
@@ -27,6 +30,7 @@ impl SourceTree {
     pub(crate) fn open(
         evaluator: &'static Evaluator,
         source: &Source,
+        marks: Marks,
     ) -> Result<SourceTree, TreeError> {
         let auto_call = evaluator.evaluate(helpers::AUTO_CALL, "/")?;
         let mut root = match &source.expression {
@@ -54,7 +58,7 @@ impl SourceTree {
         }
         let extras = source.extras.clone();
         let teller = Teller::new(evaluator, &extras)?;
-        Ok(SourceTree { evaluator, root, auto_call, extras, teller })
+        Ok(SourceTree { evaluator, root, auto_call, extras, teller, marks })
     }
 
     /// What a derivation is in short; `None` if its file is not at hand, so that whoever needs to know
@@ -74,7 +78,7 @@ impl AttrTree for SourceTree {
 
     fn begin(&mut self, path: &AttrPath) {
         // What cannot be told is not worth failing for.
-        let _ = std::io::stderr().write_all(format!("{STDERR_ATTR}{path}\n").as_bytes());
+        let _ = std::io::stderr().write_all(self.marks.at(path).as_bytes());
     }
 
     fn kind(&mut self, node: &Value) -> Result<NodeKind, TreeError> {

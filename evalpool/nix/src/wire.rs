@@ -7,7 +7,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gradient_ipc::codec::{self, FrameError};
-use gradient_ipc::message::{Failure, Response, STDERR_MARK, bounded};
+use gradient_ipc::marks::Marks;
+use gradient_ipc::message::Response;
 
 use crate::stats::Meter;
 
@@ -21,6 +22,8 @@ struct Shared {
     running: Option<Meter>,
     /// Requests so far.
     requests: u64,
+    /// What the end of a request is marked with, once the parent has said.
+    marks: Option<Marks>,
     /// Whether the pipe is broken: nobody reads it any more.
     is_broken: bool,
 }
@@ -34,7 +37,7 @@ pub(crate) struct Wire {
 
 impl Wire {
     pub(crate) fn new(output: File) -> Wire {
-        let shared = Shared { output, running: None, requests: 0, is_broken: false };
+        let shared = Shared { output, running: None, requests: 0, marks: None, is_broken: false };
         Wire { shared: Arc::new(Mutex::new(shared)), changed: Arc::default() }
     }
 
@@ -45,6 +48,11 @@ impl Wire {
     /// Writes the version, before any frame.
     pub(crate) fn greet(&self, version: u8) -> Result<(), FrameError> {
         Ok(self.shared().output.write_all(&[version])?)
+    }
+
+    /// From now on the end of a request is marked on standard error.
+    pub(crate) fn mark_with(&self, marks: Marks) {
+        self.shared().marks = Some(marks);
     }
 
     /// A request begins: from now on ticks are told.
@@ -64,8 +72,9 @@ impl Wire {
     /// response. No tick comes after.
     pub(crate) fn answer(&self, response: &Response) -> Result<(), FrameError> {
         let mut shared = self.shared();
-        let mark = format!("\n{STDERR_MARK}{}\n", shared.requests);
-        std::io::stderr().write_all(mark.as_bytes())?;
+        if let Some(marks) = &shared.marks {
+            std::io::stderr().write_all(marks.done(shared.requests).as_bytes())?;
+        }
         let stats = shared.running.take().map(|meter| Response::Stats(meter.read()));
         if let Some(stats) =
             stats.filter(|_| matches!(response, Response::PlanOk(_) | Response::ListOk(_)))
@@ -73,9 +82,8 @@ impl Wire {
             codec::write_message(&mut shared.output, &stats)?;
         }
         match codec::write_message(&mut shared.output, response) {
-            Err(error @ FrameError::TooLong { .. }) => {
-                let failure = Failure { message: bounded(error.to_string()) };
-                codec::write_message(&mut shared.output, &Response::Err(failure))
+            Err(FrameError::TooLong { .. }) => {
+                codec::write_message(&mut shared.output, &Response::TooLong)
             }
             done => done,
         }

@@ -1,5 +1,19 @@
 //! What goes wrong with the C API when one is not careful, one trap after the other. One test: an
 //! evaluator belongs to one thread of one process.
+//!
+//! | Trap | Guard | Test |
+//! |---|---|---|
+//! | a freed builder leaves the state with a dangling reference | never freed; the function is not bound | here: sources are copied; `headers`: what is a trap |
+//! | without its settings loaded, a state is read-only | loaded first thing | here: sources are copied |
+//! | getters abort on another type, indices have no bounds | `Value` asks for the type and the size | here: values of other types; `headers`: the numbers |
+//! | no context, or a setting that cannot be read, throws into Rust | contexts are made first; settings travel in `NIX_CONFIG` | `headers`: what is a trap |
+//! | a failing attribute stays pinned | a child is replaced when it has grown | `gradient-pool`: a child over its limit |
+//! | every value is pinned | `Value` gives back what it holds | here: values are let go |
+//! | what is no error of Nix has no message of Nix | read by code | here: a value that is too large |
+//! | attributes come in no order | sorted | here: names are sorted |
+//! | callbacks of primops get a wrong state | no such function is bound | `headers`: what is a trap |
+//! | a value that failed stays failed | a child that could not open a flake is not kept | here: errors are read |
+//! | `tryEval` does not catch what the store says | it is an error of the attribute | `gradient-pool`: nothing is built |
 
 use std::path::Path;
 
@@ -22,6 +36,7 @@ fn the_traps_of_the_c_api_are_closed() {
         names_are_sorted_and_odd_ones_survive(evaluator);
         nothing_is_forced_by_looking(evaluator);
         errors_are_read_and_do_not_stick(evaluator);
+        a_value_that_is_too_large_is_an_error(evaluator);
         values_are_let_go(evaluator);
     });
     evaluating.expect("a thread").join().expect("no trap");
@@ -112,6 +127,21 @@ fn errors_are_read_and_do_not_stick(evaluator: &'static Evaluator) {
     let deep = "let f = n: 1 + f (n + 1); in f 0";
     let error = evaluator.evaluate(deep, "/").err().expect("too deep");
     assert!(!error.is_repeatable, "a limit is no fact of the flake: {error}");
+}
+
+/// What is no error of Nix but of C++ has another code, and no message of Nix.
+fn a_value_that_is_too_large_is_an_error(evaluator: &'static Evaluator) {
+    let text = "{ huge = builtins.length (builtins.genList (n: n) 100000000000000); good = 1; }";
+    let value = evaluator.evaluate(text, "/").expect("a set");
+    for _ in 0..2 {
+        let error = value.attribute("huge").err().expect("nobody has so much");
+        assert_eq!(
+            error.message,
+            "out of memory: a value is larger than can be had (std::bad_alloc)"
+        );
+        assert!(!error.is_repeatable, "another machine may have it: {error}");
+        assert!(value.attribute("good").expect("forced").is_some());
+    }
 }
 
 /// Every value that the API hands out is pinned until it is given back.

@@ -16,8 +16,8 @@ use gradient_ipc::fingerprint::{NixIdentity, fingerprint};
 use gradient_ipc::message::{CacheFile, Expression, Source};
 use serde::{Deserialize, Serialize};
 
+use crate::evaluation::Evaluation;
 use crate::pool::Inner;
-use crate::resolver::Evaluation;
 use crate::settings::store_folder;
 use crate::transport::SpawnError;
 

@@ -4,12 +4,12 @@ use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use gradient_ipc::memory::must_recycle;
+use gradient_ipc::memory::{self, must_recycle};
 use gradient_ipc::message::Source;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::memory::{Guard, MemoryProbe, Procfs, Turn};
+use crate::memory::{Guard, Limits, MemoryProbe, Procfs, Turn};
 use crate::process::Spawner;
 use crate::settings::PoolSettings;
 use crate::transport::{SpawnError, Transport};
@@ -47,7 +47,12 @@ impl Pool {
     /// # Errors
     /// As [`Pool::new`].
     pub fn with_probe(settings: PoolSettings, probe: Box<dyn MemoryProbe>) -> io::Result<Pool> {
-        let guard = Guard::new(probe, settings.min_free_ram_bytes);
+        let limits = Limits {
+            min_free: settings.min_free_ram_bytes,
+            max_rss: settings.max_rss_bytes,
+            kill_rss: settings.kill_rss_bytes,
+        };
+        let guard = Guard::new(probe, limits);
         let watch = tokio::spawn(guard.clone().watch()).abort_handle();
         let inner = Inner {
             spawner: Spawner::start()?,
@@ -62,6 +67,16 @@ impl Pool {
             settings,
         };
         Ok(Pool { inner: Arc::new(inner) })
+    }
+
+    /// Whether the limits of all subprocesses together are more than three quarters of the machine's
+    /// memory, so that fewer may work when they grow; `false` if that memory is not known.
+    #[must_use]
+    pub fn is_overcommitted(&self) -> bool {
+        let settings = &self.inner.settings;
+        self.inner.guard.total_bytes().is_some_and(|total| {
+            memory::is_overcommitted(settings.children, settings.max_rss_bytes, total)
+        })
     }
 
     /// How many subprocesses were started so far.
@@ -119,6 +134,7 @@ impl Inner {
                 break candidate;
             }
         };
+        transport.listed.set_at_work(true);
         let inner = self.clone();
         Ok(Some(Checkout { transport, inner, _permit: permit, _turn: turn }))
     }
@@ -200,6 +216,7 @@ impl Checkout {
             tracing::info!(rss, limit, "evaluator recycled");
             return;
         }
+        transport.listed.set_at_work(false);
         inner.idle().push(transport);
     }
 }

@@ -80,6 +80,10 @@ pub struct PoolSettings {
     pub children: usize,
     /// Resident memory, in bytes, over which a subprocess is replaced after its call.
     pub max_rss_bytes: u64,
+    /// Resident memory, in bytes, over which a subprocess is killed in the middle of a call; `None`
+    /// bounds it by the memory of the machine only. Less than a subprocess with Nix takes (some 100
+    /// MiB) makes every call fail.
+    pub kill_rss_bytes: Option<u64>,
     /// Memory of the machine, in bytes, that stays free; 0 is a tenth, from 128 MiB to 1 GiB.
     pub min_free_ram_bytes: u64,
     /// Store to evaluate with: `daemon`, `unix://SOCKET`, `unix://SOCKET?root=DIR`.
@@ -118,6 +122,7 @@ impl PoolSettings {
             exe,
             children: cores.min(16),
             max_rss_bytes: 2 * 1024 * 1024 * 1024,
+            kill_rss_bytes: None,
             min_free_ram_bytes: 0,
             store_uri,
             nix_lib_dir: None,

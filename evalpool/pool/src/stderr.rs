@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gradient_domain::AttrPath;
-use gradient_domain::pattern::Pattern;
-use gradient_ipc::message::{STDERR_ATTR, STDERR_MARK};
+use gradient_ipc::marks::{Mark, Marks};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::watch;
 
@@ -29,15 +28,17 @@ struct Printed {
 
 /// Lines that a child printed since the last request.
 pub(crate) struct StderrLog {
+    /// How the child says where it is.
+    marks: Marks,
     printed: Mutex<Printed>,
     /// Number of the last request whose end was seen; `u64::MAX` when the pipe is closed.
     done: watch::Sender<u64>,
 }
 
 impl StderrLog {
-    pub(crate) fn new() -> Arc<StderrLog> {
+    pub(crate) fn new(marks: Marks) -> Arc<StderrLog> {
         let (done, _) = watch::channel(0);
-        Arc::new(StderrLog { printed: Mutex::default(), done })
+        Arc::new(StderrLog { marks, printed: Mutex::default(), done })
     }
 
     /// Reads to the end of the pipe.
@@ -70,22 +71,26 @@ impl StderrLog {
 
     fn push(&self, line: &[u8]) {
         let line = String::from_utf8_lossy(line);
-        if let Some(number) = line.strip_prefix(STDERR_MARK) {
-            self.printed().about = None;
-            if let Ok(number) = number.trim().parse() {
+        match self.marks.read(&line) {
+            Some(Mark::Done(number)) => {
+                self.printed().about = None;
                 self.done.send_replace(number);
             }
-        } else if let Some(path) = line.strip_prefix(STDERR_ATTR) {
-            let path = path.parse().ok().and_then(|pattern: Pattern| pattern.exact_path());
-            self.printed().about = path.map(Arc::new);
-        } else if !line.trim().is_empty() {
+            Some(Mark::At(path)) => self.printed().about = path.map(Arc::new),
+            None => self.keep(line.into_owned()),
+        }
+    }
+
+    /// Keeps a line of text.
+    fn keep(&self, line: String) {
+        if !line.trim().is_empty() {
             tracing::debug!(line = %line, "evaluator");
             let mut printed = self.printed();
             if printed.lines.len() == LINES_MAX {
                 printed.lines.pop_front();
             }
             let about = printed.about.clone();
-            printed.lines.push_back((about, line.into_owned()));
+            printed.lines.push_back((about, line));
         }
     }
 
@@ -109,11 +114,12 @@ mod tests {
 
     #[tokio::test]
     async fn lines_are_cut_at_the_mark_of_the_request() {
-        let log = StderrLog::new();
-        let text =
-            format!("start\n{STDERR_ATTR}a.\"b.c\"\nwarning: one\ntwo\n\n{STDERR_MARK}1\npartial");
-        log.clone().drain(text.as_bytes()).await;
-        let about = Some(Arc::new(["a", "b.c"].into_iter().collect::<AttrPath>()));
+        let marks = Marks::new("ours");
+        let log = StderrLog::new(marks.clone());
+        let path: AttrPath = ["a", "b.c"].into_iter().collect();
+        let begin = format!("start{}warning: one\ntwo\n", marks.at(&path));
+        log.clone().drain(format!("{begin}{}partial", marks.done(1)).as_bytes()).await;
+        let about = Some(Arc::new(path));
         let line = |about: &Option<_>, text: &str| (about.clone(), text.to_owned());
         let expected = [
             line(&None, "start"),
@@ -125,13 +131,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_mark_with_another_secret_is_text() {
+        let (ours, forged) = (Marks::new("ours"), Marks::new("forged"));
+        let log = StderrLog::new(ours.clone());
+        let (mut line, done) = (Vec::new(), log.done.subscribe());
+        let (real, false_path) = (AttrPath(vec!["real".into()]), AttrPath(vec!["false".into()]));
+        let text = format!("{}{}{}", ours.at(&real), forged.at(&false_path), forged.done(u64::MAX));
+        log.feed(text.as_bytes(), &mut line);
+        assert_eq!(*done.borrow(), 0, "the request is not over");
+        log.feed(ours.done(1).as_bytes(), &mut line);
+        let lines = log.take_until(1).await;
+        assert_eq!(lines.len(), 2);
+        for (about, line) in lines {
+            assert_eq!(about.as_deref(), Some(&real), "{line:?}");
+        }
+    }
+
+    #[tokio::test]
     async fn a_flood_is_kept_in_bounds() {
-        let log = StderrLog::new();
+        let log = StderrLog::new(Marks::new("ours"));
         let flood = "x".repeat(3 * LINE_LEN_MAX) + "\n" + &"y\n".repeat(2 * LINES_MAX);
         log.clone().drain(flood.as_bytes()).await;
         let lines = log.take_until(u64::MAX).await;
         assert_eq!(lines.len(), LINES_MAX);
-        let long = StderrLog::new();
+        let long = StderrLog::new(Marks::new("ours"));
         long.clone().drain("x".repeat(3 * LINE_LEN_MAX).as_bytes()).await;
         assert_eq!(long.take_until(u64::MAX).await[0].1.len(), LINE_LEN_MAX);
     }

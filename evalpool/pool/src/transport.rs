@@ -9,6 +9,7 @@ use std::time::Duration;
 use gradient_domain::AttrPath;
 use gradient_ipc::codec::{self, EVAL_IPC_VERSION, FrameError, HEADER_LEN, Message};
 use gradient_ipc::discovery::Crash;
+use gradient_ipc::marks::Marks;
 use gradient_ipc::message::{
     BuildDone, Request, Response, Source, Start, Stats, real_store_dir, with_store_names,
 };
@@ -99,10 +100,11 @@ pub(crate) struct Transport {
     switch: Arc<KillSwitch>,
     exit: watch::Receiver<Option<ExitStatus>>,
     requests: u64,
-    max_rss: u64,
+    /// The limit of memory that is in force in the middle of a call, in bytes.
+    rss_limit: u64,
     real_store_dir: Option<String>,
     guard: Arc<Guard>,
-    _listed: Listed,
+    pub(crate) listed: Listed,
     /// Version of Nix that it loaded.
     pub(crate) nix_version: String,
     /// What this child has open.
@@ -117,11 +119,14 @@ impl Transport {
         guard: &Arc<Guard>,
         id: u64,
     ) -> Result<Transport, SpawnError> {
-        let mut transport = Self::spawn(settings, spawner, guard, id).await?;
+        // Nothing that the child evaluates learns of this: it travels in a frame only.
+        let nonce = format!("{:032x}", rand::random::<u128>());
+        let mut transport = Self::spawn(settings, spawner, guard, id, &nonce).await?;
         let start = Request::Start(Start {
             nix_lib_dir: settings.nix_lib_dir.as_ref().map(|dir| dir.display().to_string()),
             store_uri: settings.store_uri.clone(),
             show_trace: settings.show_trace,
+            nonce,
         });
         let greeted =
             tokio::time::timeout(settings.greeting_limit, transport.stdout.read_u8()).await;
@@ -160,6 +165,7 @@ impl Transport {
         spawner: &Spawner,
         guard: &Arc<Guard>,
         id: u64,
+        nonce: &str,
     ) -> Result<Transport, SpawnError> {
         let mut command = Command::new(&settings.exe);
         command
@@ -179,7 +185,7 @@ impl Transport {
         let (Some(stdin), Some(stdout), Some(stderr), Some(pid)) = pipes else {
             return Err(failed(io::Error::other("it has no pipes")));
         };
-        let log = StderrLog::new();
+        let log = StderrLog::new(Marks::new(nonce));
         let drain = tokio::spawn(log.clone().drain(stderr));
         let switch = KillSwitch::new();
         let (status, exit) = watch::channel(None);
@@ -190,11 +196,11 @@ impl Transport {
             stdout,
             stderr: log,
             drain,
-            _listed: guard.register(id, pid, switch.clone()),
+            listed: guard.register(id, pid, switch.clone()),
             switch,
             exit,
             requests: 0,
-            max_rss: settings.max_rss_bytes,
+            rss_limit: settings.kill_rss_bytes.unwrap_or(settings.max_rss_bytes),
             real_store_dir: real_store_dir(&settings.store_uri),
             guard: guard.clone(),
             nix_version: String::new(),
@@ -311,7 +317,7 @@ impl Transport {
     fn memory_words(&self) -> String {
         match self.switch.note_rss(0) {
             0 => String::new(),
-            peak => format!(", peak memory {} MiB, limit {} MiB", peak / MIB, self.max_rss / MIB),
+            peak => format!(", peak memory {} MiB, limit {} MiB", peak / MIB, self.rss_limit / MIB),
         }
     }
 

@@ -77,6 +77,7 @@ fn without_nix_it_stays_and_says_so_to_every_request() {
         nix_lib_dir: Some("/nonexistent/nix".into()),
         store_uri: "dummy".into(),
         show_trace: false,
+        nonce: "secret".into(),
     });
     let failed = message(talk.ask(&start));
     if !failed.contains("/nonexistent/nix") {

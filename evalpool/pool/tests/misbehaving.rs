@@ -101,7 +101,7 @@ async fn a_hanging_call_ends_with_the_time_limit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_greeting_is_no_conversation() {
-    let cases = [("wrong-version", "subprocess 3"), ("chatty", "subprocess 87")];
+    let cases = [("wrong-version", "subprocess 4"), ("chatty", "subprocess 87")];
     for (mode, text) in cases {
         let (run, _) = run(mode, 2).await;
         let Err(DiscoverError::Spawn(error @ SpawnError::Version { .. })) = run.1 else {
@@ -110,7 +110,7 @@ async fn a_wrong_greeting_is_no_conversation() {
         assert_eq!(
             error.to_string(),
             format!(
-                "eval worker IPC version mismatch: parent 2, {text} (binary replaced mid-run?)"
+                "eval worker IPC version mismatch: parent 3, {text} (binary replaced mid-run?)"
             )
         );
     }
@@ -213,6 +213,31 @@ async fn a_growing_child_is_reaped_and_costs_one_attribute() {
     let run = discover(&pool, "flake", PATTERN).await;
     assert_one_lost(&run, "signal: 9 (SIGKILL), killed to keep 1000 MiB of memory free");
     assert_one_lost(&run, ", limit 2048 MiB");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_over_a_hard_limit_is_killed_though_memory_is_plenty() {
+    let dir = TempDir::new().expect("temp dir");
+    let mut settings = settings(&dir, "grow", 4);
+    settings.kill_rss_bytes = Some(96 * MIB);
+    let pool = Pool::with_probe(settings, Box::new(Plenty)).expect("pool");
+    let run = discover(&pool, "flake", PATTERN).await;
+    assert_one_lost(&run, "signal: 9 (SIGKILL), killed for its memory: it held ");
+    assert_one_lost(&run, " MiB, and one evaluator may have 96 MiB");
+    assert_one_lost(&run, ", limit 96 MiB");
+}
+
+/// A machine that is never short of memory.
+struct Plenty;
+
+impl MemoryProbe for Plenty {
+    fn machine(&self) -> Option<Reading> {
+        Some(Reading { total: 8192 * MIB, available: 8192 * MIB })
+    }
+
+    fn rss_bytes(&self, pid: u32) -> Option<u64> {
+        rss(pid)
+    }
 }
 
 /// Folders in `/proc` of the processes of this program.

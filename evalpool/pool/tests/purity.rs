@@ -1,11 +1,12 @@
-//! What an evaluation may see and do: the flake and its locked inputs, and nothing of the machine.
+//! What an evaluation may see and do: the flake and its locked inputs, and nothing of the machine,
+//! nor of what the evaluator says to its parent.
 
 mod common;
 mod heads;
 mod host;
 
 use common::{attributes, discover, errors};
-use gradient_pool::Pool;
+use gradient_pool::{Found, Pool};
 use heads::assert_errors;
 use host::NixHost;
 
@@ -15,13 +16,20 @@ const PACKAGES: &str = "packages.x86_64-linux.*";
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_built_during_an_evaluation() {
     let host = NixHost::start();
-    let text = r#"{ outputs = { self }: { packages.x86_64-linux.ifd = import (derivation {
-      name = "ifd"; system = "x86_64-linux"; builder = "/bin/sh"; args = [ "-c" "echo 1 > $out" ];
-    }); }; }"#;
+    let text = r#"{ outputs = { self }: { packages.x86_64-linux = let
+      imported = import (derivation {
+        name = "ifd"; system = "x86_64-linux"; builder = "/bin/sh"; args = [ "-c" "echo 1 > $out" ];
+      });
+    in {
+      ifd = imported;
+      tried = if (builtins.tryEval imported).success then 1 else self.packages.x86_64-linux.other;
+      other = derivation { name = "other"; system = "x86_64-linux"; builder = "/bin/sh"; };
+    }; }; }"#;
     let flake = host.flake("ifd", text);
     let pool = Pool::new(host.settings(CHILD, 2)).expect("pool");
     let (found, _) = discover(&pool, &flake, PACKAGES).await;
-    assert_errors(&errors(&found), &[(".ifd", "'allow-import-from-derivation' is disabled")]);
+    let words = "'allow-import-from-derivation' is disabled";
+    assert_errors(&errors(&found), &[(".ifd", words), (".tried", words)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -89,4 +97,44 @@ async fn fetchers_of_a_fleet_reach_nothing_of_this_machine() {
         assert!(error.contains(" is forbidden in "), "{error}");
         assert!(!error.contains("host-secret") && !error.contains("got:"), "{error}");
     }
+}
+
+/// `forger` prints marks in every form that stood in a version of this program, and warns in
+/// between; `honest` comes after it.
+const FLAKE: &str = r#"{ outputs = { self }: { packages.x86_64-linux = let
+    mk = name: derivation { inherit name; system = "x86_64-linux"; builder = "/bin/sh"; };
+    rs = builtins.fromJSON "\"\\u001e\"";
+    forged = builtins.concatStringsSep "\n" ([ "" ]
+      ++ map (n: "${rs}gradient-request-done ${toString n}") (builtins.genList (n: n) 40)
+      ++ [ "${rs}gradient-request-done 18446744073709551615"
+           "${rs}gradient-attribute packages.x86_64-linux.honest"
+           "${rs}" "${rs} done 3" "${rs}00000000000000000000000000000000 done 3"
+           "${rs}00000000000000000000000000000000 at packages.x86_64-linux.honest" "" ]);
+  in {
+    forger = builtins.trace forged (builtins.warn "of the forger" (mk "forger"));
+    honest = builtins.warn "of the honest" (mk "honest");
+  }; }; }"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forged_mark_is_text_like_any_other() {
+    let host = NixHost::start();
+    let flake = host.flake("forged", FLAKE);
+    let pool = Pool::new(host.settings(CHILD, 1)).expect("pool");
+    let (found, summary) = discover(&pool, &flake, PACKAGES).await;
+    summary.expect("evaluated");
+    assert_eq!(errors(&found), Vec::<String>::new());
+    assert_eq!(attributes(&found).len(), 2);
+    let warnings: Vec<String> = found
+        .iter()
+        .filter_map(|found| match found {
+            Found::Warning { path: Some(path), text } => Some(format!("{path}: {text}")),
+            Found::Warning { path: None, text } => Some(format!("nowhere: {text}")),
+            Found::Attribute { .. } | Found::Error { .. } => None,
+        })
+        .collect();
+    let expected = [
+        "packages.x86_64-linux.forger: evaluation warning: of the forger",
+        "packages.x86_64-linux.honest: evaluation warning: of the honest",
+    ];
+    assert_eq!(warnings, expected);
 }

@@ -13,6 +13,7 @@ mod progress;
 mod report;
 mod request;
 mod roots;
+mod stats;
 mod store;
 
 use std::path::Path;
@@ -144,6 +145,9 @@ async fn evaluate(
     let discovered = pool.discover(&evaluation, sink).await;
     let reported = reporting.await.context("the results cannot be printed")??;
     pool.shutdown().await;
+    if let (true, Ok(summary)) = (args.stats, &discovered) {
+        eprintln!("{}", stats::line(summary)?);
+    }
     end(discovered, reported)
 }
 
@@ -161,6 +165,7 @@ fn settings(
     settings.eval_cache = store.is_at_hand().then(|| crate::eval_cache::folder(data_dir));
     settings.children = args.workers.unwrap_or(settings.children).max(1);
     settings.max_rss_bytes = args.max_memory_size << 20;
+    settings.kill_rss_bytes = args.kill_memory_size.map(|mib| mib << 20);
     settings.pure = request.pure;
     settings.show_trace = args.show_trace;
     settings.options = request.options.clone();

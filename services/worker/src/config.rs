@@ -110,6 +110,15 @@ pub struct WorkerArgs {
     /// Recycle an evaluator subprocess above this many bytes after a call
     #[arg(long, env = "GRADIENT_WORKER_EVAL_MAX_RSS", value_name = "BYTES", default_value_t = 2 << 30)]
     pub eval_max_rss: u64,
+    /// Kill an evaluator subprocess above this many bytes in the middle of a call, so that one
+    /// attribute cannot take all memory; if absent, it may until memory runs short
+    #[arg(
+        long,
+        env = "GRADIENT_WORKER_EVAL_KILL_RSS",
+        value_name = "BYTES",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
+    pub eval_kill_rss: Option<u64>,
     /// Share evaluation caches with the fleet through the cache service, true or false
     #[arg(
         long,

@@ -239,10 +239,20 @@ fn evaluator(
     settings.known_paths = Some(Arc::new(LocalPaths(store.pool.clone())));
     settings.remote_only = true;
     settings.max_rss_bytes = args.eval_max_rss;
+    settings.kill_rss_bytes = args.eval_kill_rss;
     settings.call_limit = Duration::from_secs(args.eval_call_timeout_secs);
     settings.min_free_ram_bytes = args.system_min_free_ram_mb << 20;
+    let (children, max_rss) = (settings.children, settings.max_rss_bytes);
+    let pool = Pool::new(settings).context("the pool of evaluators cannot be started")?;
+    if pool.is_overcommitted() {
+        tracing::warn!(
+            children,
+            max_rss,
+            "evaluators may grow beyond 75 % of memory; fewer work then"
+        );
+    }
     Ok(Evaluator {
-        pool: Pool::new(settings).context("the pool of evaluators cannot be started")?,
+        pool,
         store: store.pool.clone(),
         store_dir: store.dir.clone(),
         fetcher: Fetcher::new(

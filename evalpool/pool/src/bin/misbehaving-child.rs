@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use gradient_domain::StorePath;
 use gradient_domain::pattern::Segment;
 use gradient_ipc::codec::{EVAL_IPC_VERSION, FrameError, Message, read_payload, write_message};
+use gradient_ipc::marks::Marks;
 use gradient_ipc::message::{
-    Failure, FingerprintOk, Item, List, ListOk, NeedsBuild, PlanOk, Request, Response, STDERR_MARK,
-    Started,
+    Failure, FingerprintOk, Item, List, ListOk, NeedsBuild, PlanOk, Request, Response, Started,
 };
 use gradient_ipc::shard::{Recursion, Shard};
 use gradient_ipc::tree::Job;
@@ -31,9 +31,14 @@ fn main() -> Result<(), FrameError> {
     }
     stdout().flush()?;
     let mut requests = 0;
+    let mut marks = Marks::new("");
     while let Some(payload) = read_payload(&mut stdin())? {
         requests += 1;
-        let response = match Request::from_payload(&payload)? {
+        let request = Request::from_payload(&payload)?;
+        if let Request::Start(start) = &request {
+            marks = Marks::new(&start.nonce);
+        }
+        let response = match request {
             Request::Start(_) if mode == "no-nix" => {
                 Response::Err(Failure { message: "no libnixutilc".into() })
             }
@@ -48,7 +53,7 @@ fn main() -> Result<(), FrameError> {
             Request::Shutdown if mode == "stops" => wait_for_the_end(),
             Request::Shutdown => return Ok(()),
         };
-        eprintln!("\n{STDERR_MARK}{requests}");
+        eprint!("{}", marks.done(requests));
         write_message(&mut stdout(), &response)?;
         if mode == "dies-idle" && matches!(response, Response::PlanOk(_)) {
             std::process::abort();

@@ -10,7 +10,11 @@ pub(crate) type Run = (Vec<Found>, Result<DiscoverySummary, DiscoverError>);
 /// Evaluates and collects everything.
 pub(crate) async fn discover(pool: &Pool, flake: &str, patterns: &str) -> Run {
     let patterns: PatternSet = patterns.parse().expect("patterns");
-    let evaluation = Evaluation::of_flake(flake, patterns);
+    collect(pool, &Evaluation::of_flake(flake, patterns)).await
+}
+
+/// As [`discover`], of any evaluation.
+pub(crate) async fn collect(pool: &Pool, evaluation: &Evaluation) -> Run {
     let (sink, mut results) = mpsc::channel(16);
     let collect = async {
         let mut found = Vec::new();
@@ -20,7 +24,7 @@ pub(crate) async fn discover(pool: &Pool, flake: &str, patterns: &str) -> Run {
         found.sort();
         found
     };
-    let (found, summary) = tokio::join!(collect, pool.discover(&evaluation, sink));
+    let (found, summary) = tokio::join!(collect, pool.discover(evaluation, sink));
     (found, summary)
 }
 

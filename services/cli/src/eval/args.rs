@@ -74,6 +74,9 @@ pub(crate) struct EvalArgs {
     /// Tell errors with everything that Nix says of their way
     #[arg(long)]
     pub(super) show_trace: bool,
+    /// Tell what the evaluation and each of its patterns used, as a last line of JSON on standard error
+    #[arg(long)]
+    pub(super) stats: bool,
     /// Evaluator processes; one per processor up to 16 if absent
     #[arg(long, value_name = "N")]
     pub(super) workers: Option<usize>,
@@ -85,6 +88,14 @@ pub(crate) struct EvalArgs {
         value_parser = clap::value_parser!(u64).range(1..=MEMORY_MIB_MAX)
     )]
     pub(super) max_memory_size: u64,
+    /// Kill an evaluator above this many MiB in the middle of a call: the attribute that took them is
+    /// an error; if absent, it may take memory until the machine runs short
+    #[arg(
+        long,
+        value_name = "MIB",
+        value_parser = clap::value_parser!(u64).range(1..=MEMORY_MIB_MAX)
+    )]
+    pub(super) kill_memory_size: Option<u64>,
     /// Store to instantiate into; the machine's daemon, or a store below the data directory
     #[arg(long, value_name = "URI")]
     pub(super) store: Option<String>,

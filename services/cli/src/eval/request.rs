@@ -227,6 +227,8 @@ mod tests {
             &["!a"],
             &["--max-memory-size", "0"],
             &["--max-memory-size", "17592186044416"],
+            &["--kill-memory-size", "0"],
+            &["--kill-memory-size", "17592186044416"],
         ];
         for words in refused {
             assert!(request(words).is_err(), "{words:?}");

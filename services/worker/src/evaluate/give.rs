@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use gradient_evalcache::Folder;
-use gradient_pool::{ShareError, snapshot};
+use gradient_pool::{Folder, ShareError, snapshot};
 
 use super::Evaluator;
 use super::not_given::NotGiven;

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use gradient_evalcache::Folder;
+use gradient_pool::Folder;
 
 /// Folder of the notes, beside the caches.
 const FOLDER: &str = "not-given";

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use gradient_evalcache::Folder;
+use gradient_pool::Folder;
 use uuid::Uuid;
 
 /// Folder of files on their way, beside the caches.
