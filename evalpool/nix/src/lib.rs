@@ -20,4 +20,4 @@ mod wire;
 pub use error::EvalError;
 pub use evaluator::Evaluator;
 pub use library::{LoadError, Nix};
-pub use process::keep_few_heaps;
+pub use process::keep_heaps_small;
