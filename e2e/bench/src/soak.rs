@@ -1,15 +1,18 @@
 //! Many evaluations in one worker of a real cluster, and what grew or stayed behind.
 
+mod sample;
+
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::Args;
 use gradient_suite::cluster::Part;
-use gradient_suite::{Cluster, Flake, process};
+use gradient_suite::{Cluster, Flake};
 
-use crate::measure::{Spread, status};
+use crate::measure::Spread;
+use sample::Sample;
 
 /// Evaluations after which nothing has to grow any more.
 const WARM_UP: usize = 20;
@@ -26,7 +29,6 @@ const QUIET_PAUSE: Duration = Duration::from_millis(200);
 const BROKEN_EVERY: usize = 5;
 /// Derivations that all evaluations share; each has one more of its own.
 const SHARED: usize = 40;
-const MIB: f64 = 1024.0 * 1024.0;
 
 /// Evaluate many times in one worker; fails if it grows or leaves something behind
 #[derive(Debug, Args)]
@@ -36,33 +38,20 @@ pub(crate) struct SoakArgs {
     evaluations: usize,
 }
 
-/// What a worker holds at one moment.
-struct Sample {
-    rss_mib: f64,
-    files: usize,
-    sockets: usize,
-    threads: usize,
-    /// Processes below it, without the connections of its daemon, which come and go.
-    children: usize,
-    zombies: usize,
-    /// Temporary files and folders.
-    left: BTreeSet<PathBuf>,
-}
-
 pub(crate) fn run(args: &SoakArgs) -> anyhow::Result<()> {
     anyhow::ensure!(
         args.evaluations >= WARM_UP + WINDOW,
         "at least {} evaluations are needed to see growth",
         WARM_UP + WINDOW
     );
-    let cluster = Cluster::start_with(1);
+    let mut cluster = Cluster::prepare(1);
+    cluster.own_temporary_folder();
+    cluster.up();
     let worker = cluster.part(Part::Worker(1)).context("the worker runs")?.pid;
     let mark = format!("soak-{}", std::process::id());
-    let quiet = sample(&cluster, worker, &mark)?;
-    println!(
-        "evaluation | memory MiB | files | sockets | threads | children | zombies | temporary"
-    );
-    show(0, &quiet);
+    let quiet = Sample::of(&cluster, worker, &mark)?;
+    println!("{}", sample::HEAD);
+    quiet.show(0);
     let mut samples = Vec::new();
     for number in 0..args.evaluations {
         let is_broken = number % BROKEN_EVERY == BROKEN_EVERY - 1;
@@ -71,8 +60,8 @@ pub(crate) fn run(args: &SoakArgs) -> anyhow::Result<()> {
         anyhow::ensure!(said.stdout.contains("succeeded"), "nothing was built: {}", said.stdout);
         let now = cluster.part(Part::Worker(1)).map(|worker| worker.pid);
         anyhow::ensure!(now == Some(worker), "the worker was started again: {worker}, {now:?}");
-        let sample = sample(&cluster, worker, &mark)?;
-        show(number + 1, &sample);
+        let sample = Sample::of(&cluster, worker, &mark)?;
+        sample.show(number + 1);
         samples.push(sample);
     }
     let faults = verdict(&cluster, worker, &mark, &quiet, &samples)?;
@@ -99,81 +88,6 @@ fn flake(mark: &str, number: usize, is_broken: bool) -> Flake {
     Flake::of(&definitions, &body)
 }
 
-fn sample(cluster: &Cluster, worker: i32, mark: &str) -> anyhow::Result<Sample> {
-    let status = status(worker).context("the worker is gone")?;
-    #[expect(clippy::cast_precision_loss, reason = "memory in MiB, for people")]
-    let rss_mib = status.get("VmRSS").copied().unwrap_or(0) as f64 / MIB;
-    let folder = |name: &str| std::fs::read_dir(format!("/proc/{worker}/{name}"));
-    let targets: Vec<PathBuf> =
-        folder("fd")?.flatten().filter_map(|fd| std::fs::read_link(fd.path()).ok()).collect();
-    let sockets = targets.iter().filter(|one| one.to_string_lossy().starts_with("socket:")).count();
-    let below = process::descendants(worker);
-    let mut parents: Vec<i32> = below.iter().map(|one| one.pid).collect();
-    parents.extend([worker, cluster.pid()]);
-    Ok(Sample {
-        rss_mib,
-        files: targets.len() - sockets,
-        sockets,
-        threads: folder("task")?.count(),
-        children: below.iter().filter(|one| one.program() != "nix-daemon").count(),
-        zombies: process::zombies().iter().filter(|one| parents.contains(&one.parent)).count(),
-        left: left(cluster.data(), mark),
-    })
-}
-
-/// What the worker and its builds put into folders for a while: everything in its folder but stores
-/// and caches, of those what is still on its way, and the builders' folders.
-fn left(data: &Path, mark: &str) -> BTreeSet<PathBuf> {
-    let worker = data.join("workers/1");
-    let kept = [worker.join("store/root"), worker.join("eval-cache")];
-    let name = |path: &Path| {
-        path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
-    };
-    let is_on_its_way = |path: &PathBuf| {
-        let name = name(path);
-        let ends = [".lock", ".chroot", ".tmp"];
-        name.starts_with('.')
-            || name.starts_with("tmp")
-            || ends.iter().any(|end| name.ends_with(end))
-    };
-    let mut found = below(&worker, &kept);
-    found.extend(below(&kept[1], &[]).into_iter().filter(is_on_its_way));
-    found.extend(entries(&kept[0].join("nix/store")).into_iter().filter(is_on_its_way));
-    let temporary = entries(&std::env::temp_dir()).into_iter();
-    found.extend(temporary.filter(|path| name(path).contains(mark)));
-    found.into_iter().collect()
-}
-
-fn entries(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).collect()
-}
-
-/// Everything below a folder, without what is below some others.
-fn below(folder: &Path, without: &[PathBuf]) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for path in entries(folder) {
-        if path.is_dir() && !path.is_symlink() && !without.contains(&path) {
-            found.extend(below(&path, without));
-        }
-        found.push(path);
-    }
-    found
-}
-
-fn show(number: usize, sample: &Sample) {
-    println!(
-        "{number} | {:.1} | {} | {} | {} | {} | {} | {}",
-        sample.rss_mib,
-        sample.files,
-        sample.sockets,
-        sample.threads,
-        sample.children,
-        sample.zombies,
-        sample.left.len()
-    );
-}
-
 /// What is wrong, once what ends by itself had its time.
 fn verdict(
     cluster: &Cluster,
@@ -182,22 +96,23 @@ fn verdict(
     quiet: &Sample,
     samples: &[Sample],
 ) -> anyhow::Result<Vec<String>> {
-    let memory =
-        |samples: &[Sample]| Spread::of(samples.iter().map(|sample| sample.rss_mib)).median;
-    let (early, late) =
-        (memory(&samples[WARM_UP - WINDOW..WARM_UP]), memory(&samples[samples.len() - WINDOW..]));
+    let (warm_up, last) = (&samples[WARM_UP - WINDOW..WARM_UP], &samples[samples.len() - WINDOW..]);
+    let middle =
+        |samples: &[Sample], mib: fn(&Sample) -> f64| Spread::of(samples.iter().map(mib)).median;
+    let [early, late] = [warm_up, last].map(|window| middle(window, |one| one.rss_mib));
+    let [own_early, own_late] = [warm_up, last].map(|window| middle(window, |one| one.own_mib));
     let growth = (late / early - 1.0) * 100.0;
     println!(
-        "memory of the worker: {early:.1} MiB after {WARM_UP} evaluations, {late:.1} MiB after {}: \
-         {growth:+.1} %",
+        "memory of the worker: {early:.1} MiB ({own_early:.1} of heaps and stacks) after {WARM_UP} \
+         evaluations, {late:.1} MiB ({own_late:.1}) after {}: {growth:+.1} %",
         samples.len()
     );
     let begin = Instant::now();
     let mut faults = loop {
-        let now = sample(cluster, worker, mark)?;
+        let now = Sample::of(cluster, worker, mark)?;
         let faults = left_behind(quiet, &samples[..WARM_UP], &now);
         if faults.is_empty() || begin.elapsed() > QUIET_LIMIT {
-            show(samples.len(), &now);
+            now.show(samples.len());
             break faults;
         }
         std::thread::sleep(QUIET_PAUSE);
@@ -221,6 +136,7 @@ fn left_behind(quiet: &Sample, warm_up: &[Sample], now: &Sample) -> Vec<String> 
         }
     };
     check("children", now.children, quiet.children);
+    check("daemons", now.daemons, most(|sample| sample.daemons) + CONNECTIONS_SPARE);
     check("zombies", now.zombies, 0);
     check("open files", now.files, most(|sample| sample.files));
     check("open sockets", now.sockets, most(|sample| sample.sockets) + CONNECTIONS_SPARE);

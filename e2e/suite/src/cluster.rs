@@ -1,5 +1,7 @@
 //! A cluster of one test: `gradient up` on a data directory of its own.
 
+mod temporary;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -144,7 +146,7 @@ impl Cluster {
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = gradient(arguments);
-        command.env("GRADIENT_DATA_DIR", &self.data);
+        command.env("GRADIENT_DATA_DIR", &self.data).envs(self.temporary_variable());
         command
     }
 

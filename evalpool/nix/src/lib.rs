@@ -23,5 +23,5 @@ mod wire;
 pub use error::EvalError;
 pub use evaluator::Evaluator;
 pub use library::{LoadError, Nix};
-pub use process::keep_few_heaps;
+pub use process::keep_heaps_small;
 pub use value::Value;

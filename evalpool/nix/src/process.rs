@@ -91,10 +91,21 @@ pub(crate) fn rss_peak_bytes() -> Option<u64> {
     (code == 0).then(|| u64::try_from(usage.ru_maxrss).ok()?.checked_mul(1024))?
 }
 
-/// Keeps the allocator to few arenas. A long-lived process with many threads that come and go would
-/// otherwise keep a heap for each, of which a little stays touched for ever.
-pub fn keep_few_heaps() {
+/// Keeps the heaps of a long-lived process few and small. Many threads that come and go would otherwise
+/// leave a heap each, of which a little stays touched for ever.
+pub fn keep_heaps_small() {
     const ARENAS: libc::c_int = 2;
-    // SAFETY: sets a number of the allocator; called before other threads allocate.
-    unsafe { libc::mallopt(libc::M_ARENA_MAX, ARENAS) };
+    // What is as large has pages of its own, and as much may lie free at the end of a heap. By itself
+    // the allocator raises both, up to 32 MiB and twice that, as soon as something large is freed: then
+    // large pieces lie among small ones, and the holes that they leave stay resident.
+    const LARGE_BYTES: libc::c_int = 128 << 10;
+    let settings = [
+        (libc::M_ARENA_MAX, ARENAS),
+        (libc::M_MMAP_THRESHOLD, LARGE_BYTES),
+        (libc::M_TRIM_THRESHOLD, LARGE_BYTES),
+    ];
+    for (setting, value) in settings {
+        // SAFETY: sets a number of the allocator; called before other threads allocate.
+        unsafe { libc::mallopt(setting, value) };
+    }
 }

@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     if args.eval_subprocess {
         gradient_nix::subprocess::run();
     }
-    gradient_nix::keep_few_heaps();
+    gradient_nix::keep_heaps_small();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

@@ -141,7 +141,8 @@ impl CacheClient {
         .to_string();
         retry(|| async {
             let (sender, receiver) = mpsc::channel(CHUNKS_IN_FLIGHT_MAX);
-            let producer = tokio::spawn(compress(pool.clone(), path.clone(), sender));
+            let producer =
+                tokio::spawn(compress(pool.clone(), path.clone(), info.nar_size, sender));
             let sent_chunks = Arc::new(AtomicU64::new(0));
             let body = body(receiver, Arc::clone(&sent_chunks));
             let request = self.shared.http_up.post(&url).bearer_auth(token);
@@ -203,6 +204,7 @@ async fn path_info(pool: &Pool, path: &StorePath) -> Result<PathInfo, CacheError
 async fn compress(
     pool: Pool,
     path: StorePath,
+    nar_size: u64,
     to: mpsc::Sender<io::Result<Bytes>>,
 ) -> Result<(), gradient_daemon::Error> {
     let failed = |source| gradient_daemon::Error::Source { operation: "compress", source };
@@ -211,6 +213,8 @@ async fn compress(
         let mut nar = connection.nar_from_path(&path).await?;
         let mut encoder =
             zstd::stream::write::Encoder::new(Vec::new(), ZSTD_LEVEL).map_err(failed)?;
+        // A derivation needs some KiB then, instead of the 5 MiB for what may be large.
+        encoder.set_pledged_src_size(Some(nar_size)).map_err(failed)?;
         while let Some(chunk) = nar.next().await? {
             encoder.write_all(&chunk).map_err(failed)?;
             let compressed = std::mem::take(encoder.get_mut());
