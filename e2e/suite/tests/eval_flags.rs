@@ -90,6 +90,29 @@ fn a_fragment_is_walked_by_the_rule_of_nix_eval_jobs() {
 }
 
 #[test]
+fn a_fragment_again_is_answered_without_an_evaluator() {
+    let local = Local::new();
+    let reference = jobs(&local);
+    let evaluated = |reference: &str, flags: &[&str], code: i32| {
+        let said = local.eval_of(reference, &[&["--stats"], flags].concat()).with_code(code);
+        let mut last = said.stderr.lines().rev().filter(|line| line.starts_with('{'));
+        let stats: Value = serde_json::from_str(last.next().expect("a line")).expect("JSON");
+        (sorted(&said), stats["isCached"] == true)
+    };
+    let rounds = [
+        (reference.clone(), vec![], 1),
+        (reference.clone(), vec!["--force-recurse"], 1),
+        (reference.replace("#jobs", "#single"), vec![], 0),
+        (reference.replace("#jobs", "#"), vec!["--force-recurse"], 1),
+    ];
+    for (reference, flags, code) in rounds {
+        let (first, is_cached) = evaluated(&reference, &flags, code);
+        assert!(!is_cached && !first.is_empty(), "{reference} {flags:?}");
+        assert_eq!(evaluated(&reference, &flags, code), (first, true), "{reference} {flags:?}");
+    }
+}
+
+#[test]
 fn meta_is_told_as_far_as_it_can_be() {
     let local = Local::new();
     let lines = sorted(&local.eval_of(&jobs(&local), &["--meta"]).with_code(1));

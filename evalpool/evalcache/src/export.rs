@@ -54,8 +54,9 @@ fn strip(copy: &Path) -> Result<u64, CacheError> {
     let connection = Connection::open(copy)?;
     connection.pragma_update(None, "journal_mode", "delete")?;
     connection.execute_batch(
-        "drop table GradientCache; drop table GradientNode; drop table GradientComplete; \
-         drop table GradientWarning; vacuum;",
+        "drop table GradientCache; drop table GradientNode; drop table GradientOutline; \
+         drop table GradientComplete; drop table GradientWarning; \
+         delete from Attributes where parent < 0; vacuum;",
     )?;
     Ok(connection.query_row("select count(*) from Attributes", [], |row| row.get(0))?)
 }

@@ -41,7 +41,9 @@ create table if not exists GradientNode(
   unkind text,
   recurses integer,
   unsure text,
-  error text
+  error text,
+  plain integer,
+  uncallable text
 );
 create table if not exists GradientOutline(
   attribute integer primary key,

@@ -7,6 +7,7 @@
 //!
 //! Layer: files and SQLite; no processes, no Nix, no async.
 
+mod cursor;
 mod export;
 mod file;
 mod folder;
@@ -14,6 +15,7 @@ mod no_tree;
 mod replay;
 mod rows;
 mod tree;
+mod writer;
 
 pub use export::{ExportError, export, snapshot};
 pub use file::{CacheError, EvalCache, remove};

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use gradient_domain::pattern::{Pattern, PatternSet};
 use gradient_domain::{AttrPath, StorePath};
 use gradient_ipc::discovery::WARNINGS_MAX;
-use gradient_ipc::message::ListOk;
-use gradient_ipc::shard::{Recursion, Shard};
+use gradient_ipc::message::{ListOk, PlanOk};
+use gradient_ipc::shard::Recursion;
 use gradient_ipc::tree::{AttrError, Job};
 use gradient_ipc::walker;
 use rusqlite::{OptionalExtension, params};
@@ -20,6 +20,8 @@ use crate::tree::CachedTree;
 /// What was asked of a flake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
+    /// Where the tree begins; patterns and results count from there.
+    pub fragment: AttrPath,
     /// The includes and excludes.
     pub patterns: PatternSet,
     /// How far below them.
@@ -27,6 +29,12 @@ pub struct Request {
 }
 
 impl Request {
+    /// Patterns over the whole tree.
+    #[must_use]
+    pub fn new(patterns: PatternSet, recursion: Recursion) -> Request {
+        Request { fragment: AttrPath::default(), patterns, recursion }
+    }
+
     /// The request as the file names it.
     #[must_use]
     pub fn key(&self) -> String {
@@ -39,7 +47,11 @@ impl Request {
             Recursion::Tree => "tree",
             Recursion::WholeTree => "whole-tree",
         };
-        format!("{recursion} {}", texts.join(","))
+        let below = match self.fragment.is_empty() {
+            true => String::new(),
+            false => format!(" below {}", self.fragment),
+        };
+        format!("{recursion}{below} {}", texts.join(","))
     }
 }
 
@@ -124,7 +136,8 @@ pub fn replay(
     };
     let warnings = cache.warnings()?;
     let path = cache.path().to_owned();
-    let mut tree = CachedTree::in_memory(cache, || Ok(NoTree), exists)?;
+    let mut tree =
+        CachedTree::in_memory(cache, || Ok(NoTree), exists)?.below(request.fragment.0.clone());
     match walk(&mut tree, request) {
         None => Ok(Replay::Incomplete),
         Some(outcome) if outcome.digest() == digest => {
@@ -153,7 +166,8 @@ impl EvalCache {
         exists: impl Fn(&StorePath) -> bool + 'static,
     ) -> Result<bool, CacheError> {
         self.keep_warnings(warnings)?;
-        let mut tree = CachedTree::in_memory(self, || Ok(NoTree), exists)?;
+        let mut tree =
+            CachedTree::in_memory(self, || Ok(NoTree), exists)?.below(request.fragment.0.clone());
         let outcome = walk(&mut tree, request);
         let Some(cache) = tree.into_cache() else {
             return Ok(false);
@@ -245,9 +259,16 @@ fn is_of_the_network(warning: &str) -> bool {
 fn walk(tree: &mut CachedTree<NoTree>, request: &Request) -> Option<Evaluated> {
     let excludes: BTreeSet<AttrPath> = request.patterns.excludes.iter().cloned().collect();
     let includes = request.patterns.includes.iter();
-    let whole = |include: &Pattern| Shard::whole(include.segments.clone(), request.recursion);
-    let mut shards: Vec<Shard> = includes.map(whole).collect();
-    let (mut jobs, mut errors) = (BTreeSet::new(), BTreeSet::new());
+    let patterns: Vec<_> = includes.map(|include| include.segments.clone()).collect();
+    if patterns.is_empty() {
+        return Some(Evaluated::default());
+    }
+    let PlanOk { mut shards, errors } = walker::plan(tree, &patterns, request.recursion).ok()?;
+    let (mut jobs, mut errors) = (BTreeSet::new(), BTreeSet::from_iter(errors));
+    errors.retain(|error| !excludes.contains(&error.attr));
+    if tree.forced() > 0 {
+        return None;
+    }
     while let Some(shard) = shards.pop() {
         let ListOk { items, deferred, warnings: _, errors: found } =
             walker::list(tree, &shard, &excludes).ok()?;

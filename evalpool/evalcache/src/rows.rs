@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use gradient_domain::derivation::Outline;
 use gradient_ipc::tree::{NodeKind, ValueKind};
-use rusqlite::{OptionalExtension, TransactionBehavior, params};
+use rusqlite::OptionalExtension;
 
 use crate::file::{CacheError, EvalCache};
 
@@ -13,6 +13,21 @@ const ROWS_MAX: i64 = 1_000_000;
 
 /// Parent of the root's row.
 pub(crate) const ABOVE_ROOT: i64 = 0;
+
+/// One step on the way from the root to a value.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Step {
+    /// To an attribute of a set.
+    Name(String),
+    /// From a function to what it gives when it is called.
+    Called,
+}
+
+/// Parent and name of the row of what the function of a row gives. No reader of Nix's table looks below
+/// a negative row, and no name can be in its way.
+pub(crate) fn result_of(function: i64) -> (i64, &'static str) {
+    (-function, "")
+}
 
 /// Type codes of Nix's table.
 pub(crate) mod code {
@@ -48,6 +63,10 @@ pub(crate) struct Node {
     pub(crate) unsure: Option<String>,
     /// Why it cannot be forced.
     pub(crate) error: Option<String>,
+    /// Set if it cannot be called and so is itself where functions are called.
+    pub(crate) is_plain: Option<bool>,
+    /// Why it cannot be called.
+    pub(crate) uncallable: Option<String>,
 }
 
 /// Something that an evaluation learned of one attribute.
@@ -82,7 +101,14 @@ pub(crate) enum Fact {
     },
     /// It cannot be forced.
     Failed(String),
+    /// It is no function.
+    Plain,
+    /// It is a function that cannot be called, for this reason.
+    Uncallable(String),
 }
+
+/// Where something was learned, and what.
+pub(crate) type Learned = (Vec<Step>, Fact);
 
 /// Where rows are read from: the file as it is now, or a copy of it in memory.
 pub(crate) enum Rows {
@@ -183,7 +209,7 @@ impl Rows {
 fn select(condition: &str) -> String {
     format!(
         "select a.parent, a.name, a.rowid, a.type, a.value, n.attribute, n.kind, n.recurses, n.error,
-                n.unsure, n.unkind
+                n.unsure, n.unkind, n.plain, n.uncallable
          from Attributes a left join GradientNode n on n.attribute = a.rowid where {condition}"
     )
 }
@@ -195,11 +221,13 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
     let unsure = row.get(9)?;
     let unkind = row.get(10)?;
     let kind = kind.and_then(kind_of);
-    let node = is_node.map(|_| Node { kind, unkind, recurses, unsure, error });
+    let (is_plain, uncallable) = (row.get(11)?, row.get(12)?);
+    let node =
+        is_node.map(|_| Node { kind, unkind, recurses, unsure, error, is_plain, uncallable });
     Ok(Row { id: row.get(2)?, code: row.get(3)?, value: row.get(4)?, node })
 }
 
-fn number(kind: NodeKind) -> u8 {
+pub(crate) fn number(kind: NodeKind) -> u8 {
     match kind {
         NodeKind::Set => KIND_SET,
         NodeKind::Opaque => KIND_OPAQUE,
@@ -214,174 +242,5 @@ fn kind_of(number: u8) -> Option<NodeKind> {
         KIND_OPAQUE => Some(NodeKind::Opaque),
         KIND_DERIVATION => Some(NodeKind::Derivation),
         _ => ValueKind::ALL.into_iter().find(|value| *value as u8 == number).map(NodeKind::Value),
-    }
-}
-
-impl EvalCache {
-    /// Writes what one call learned, in one transaction of its own.
-    pub(crate) fn write(&mut self, facts: &[(Vec<String>, Fact)]) -> Result<(), CacheError> {
-        if facts.is_empty() {
-            return Ok(());
-        }
-        let begun = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut writer = Writer { connection: &begun, ids: HashMap::new() };
-        for (path, fact) in facts {
-            writer.fact(path, fact)?;
-        }
-        begun.commit()?;
-        Ok(())
-    }
-}
-
-struct Writer<'a> {
-    connection: &'a rusqlite::Connection,
-    ids: HashMap<&'a [String], i64>,
-}
-
-impl<'a> Writer<'a> {
-    fn fact(&mut self, path: &'a [String], fact: &'a Fact) -> Result<(), CacheError> {
-        if *fact == Fact::Missing {
-            return self.missing(path);
-        }
-        let id = self.row(path)?;
-        match fact {
-            Fact::Missing => Ok(()),
-            Fact::Job { drv_path, context, name, outline, lacks } => {
-                self.text(id, "drvPath", drv_path, Some(context))?;
-                self.text(id, "type", "derivation", None)?;
-                if let Some(name) = name {
-                    self.text(id, "name", name, None)?;
-                }
-                if let Some(outline) = outline {
-                    self.outline(id, outline)?;
-                }
-                lacks.iter().try_for_each(|lacking| self.lacking(id, lacking))
-            }
-            Fact::Forced => self.node(id, &Node::default()),
-            Fact::Kind(kind) => self.node(id, &Node { kind: Some(*kind), ..Node::default() }),
-            Fact::Unkind(why) => {
-                self.node(id, &Node { unkind: Some(why.clone()), ..Node::default() })
-            }
-            Fact::Recurses(recurses) => {
-                self.node(id, &Node { recurses: Some(*recurses), ..Node::default() })
-            }
-            Fact::Unsure(why) => {
-                self.node(id, &Node { unsure: Some(why.clone()), ..Node::default() })
-            }
-            Fact::Failed(error) => {
-                self.node(id, &Node { error: Some(error.clone()), ..Node::default() })
-            }
-            Fact::Names(names) => {
-                for name in names {
-                    self.placeholder(id, name)?;
-                }
-                self.set(id, code::ATTRS)?;
-                // To readers of Nix's table every row below a complete set is a name of it.
-                let one = "delete from Attributes where parent = ? and type = 3";
-                self.connection.prepare_cached(one)?.execute([id])?;
-                Ok(())
-            }
-        }
-    }
-
-    /// An attribute that is not there, unless the names of its set are known and say so already.
-    fn missing(&mut self, path: &'a [String]) -> Result<(), CacheError> {
-        if let Some((_, above)) = path.split_last() {
-            let above = self.row(above)?;
-            let one = "select type from Attributes where rowid = ?";
-            let mut one = self.connection.prepare_cached(one)?;
-            if one.query_row([above], |row| row.get::<_, i64>(0))? == code::ATTRS {
-                return Ok(());
-            }
-        }
-        let id = self.row(path)?;
-        self.set(id, code::MISSING)
-    }
-
-    /// The row of a path; made with all rows above it if it is not there.
-    fn row(&mut self, path: &'a [String]) -> Result<i64, CacheError> {
-        if let Some(id) = self.ids.get(path) {
-            return Ok(*id);
-        }
-        let (parent, name) = match path.split_last() {
-            None => (ABOVE_ROOT, ""),
-            Some((name, above)) => (self.row(above)?, name.as_str()),
-        };
-        let one = "select rowid from Attributes where parent = ? and name = ?";
-        let mut one = self.connection.prepare_cached(one)?;
-        let id = match one.query_row((parent, name), |row| row.get(0)).optional()? {
-            Some(id) => id,
-            None => {
-                self.placeholder(parent, name)?;
-                self.connection.last_insert_rowid()
-            }
-        };
-        self.ids.insert(path, id);
-        Ok(id)
-    }
-
-    fn placeholder(&self, parent: i64, name: &str) -> Result<(), CacheError> {
-        // Never replaced: another row id would orphan what is below.
-        let one = "insert into Attributes(parent, name, type) values (?, ?, 0)
-                   on conflict(parent, name) do nothing";
-        self.connection.prepare_cached(one)?.execute((parent, name))?;
-        Ok(())
-    }
-
-    fn set(&self, id: i64, code: i64) -> Result<(), CacheError> {
-        let one = "update Attributes set type = ?, value = null, context = null where rowid = ?";
-        self.connection.prepare_cached(one)?.execute([code, id])?;
-        Ok(())
-    }
-
-    /// A text below a derivation.
-    fn text(
-        &self,
-        parent: i64,
-        name: &str,
-        value: &str,
-        context: Option<&str>,
-    ) -> Result<(), CacheError> {
-        let one = "insert into Attributes(parent, name, type, value, context)
-                   values (?, ?, 2, ?, ?)
-                   on conflict(parent, name) do update set
-                     type = 2, value = excluded.value, context = excluded.context";
-        self.connection.prepare_cached(one)?.execute(params![parent, name, value, context])?;
-        Ok(())
-    }
-
-    /// What a derivation is in short.
-    fn outline(&self, derivation: i64, outline: &Outline) -> Result<(), CacheError> {
-        let one = "insert into GradientOutline(attribute, outline) values (?, ?)
-                   on conflict(attribute) do update set outline = excluded.outline";
-        // Strings, lists and maps of strings: there is nothing in it that JSON cannot say.
-        let text = serde_json::to_string(outline)
-            .map_err(|error| CacheError::Damaged(error.to_string()))?;
-        self.connection.prepare_cached(one)?.execute((derivation, text))?;
-        Ok(())
-    }
-
-    /// An attribute that a derivation does not have.
-    fn lacking(&self, parent: i64, name: &str) -> Result<(), CacheError> {
-        let one = "insert into Attributes(parent, name, type) values (?, ?, 3)
-                   on conflict(parent, name) do nothing";
-        self.connection.prepare_cached(one)?.execute((parent, name))?;
-        Ok(())
-    }
-
-    /// Adds to what is known of a forced value.
-    fn node(&self, id: i64, node: &Node) -> Result<(), CacheError> {
-        let one = "insert into GradientNode(attribute, kind, unkind, recurses, unsure, error)
-                   values (?, ?, ?, ?, ?, ?)
-                   on conflict(attribute) do update set
-                     kind = coalesce(excluded.kind, kind),
-                     unkind = coalesce(excluded.unkind, unkind),
-                     recurses = coalesce(excluded.recurses, recurses),
-                     unsure = coalesce(excluded.unsure, unsure),
-                     error = coalesce(excluded.error, error)";
-        let Node { kind, unkind, recurses, unsure, error } = node;
-        let values = params![id, kind.map(number), unkind, recurses, unsure, error];
-        self.connection.prepare_cached(one)?.execute(values)?;
-        Ok(())
     }
 }

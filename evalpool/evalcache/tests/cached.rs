@@ -3,17 +3,17 @@
 #[path = "../../ipc/tests/made_up/mod.rs"]
 mod made_up;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use gradient_domain::pattern::PatternSet;
+use gradient_domain::pattern::{Pattern, PatternSet, Segment};
 use gradient_domain::{AttrPath, StorePath};
 use gradient_evalcache::{CachedTree, EvalCache, Folder, Replay, Request, replay};
 use gradient_ipc::shard::{Recursion, Shard};
-use gradient_ipc::tree::{AttrError, AttrTree, Job, NodeKind, TreeError};
+use gradient_ipc::tree::{AttrError, AttrTree, Called, Job, NodeKind, TreeError};
 use gradient_ipc::walker;
-use made_up::{Tree, Value, any_root, any_set};
+use made_up::{Tree, Value, any_recursion, any_root, any_set};
 use proptest::prelude::*;
 
 const FINGERPRINT: &str = "f00f";
@@ -24,7 +24,8 @@ type Found = (BTreeSet<(AttrPath, Result<Job, String>)>, BTreeSet<AttrError>);
 struct Owned(Arc<Value>);
 
 impl AttrTree for Owned {
-    type Node = Arc<(Arc<Value>, Vec<String>)>;
+    /// The way to a value: names, and nothing where a function was called.
+    type Node = Arc<(Arc<Value>, Vec<Option<String>>)>;
 
     fn root(&mut self) -> Result<Self::Node, TreeError> {
         Ok(Arc::new((self.0.clone(), Vec::new())))
@@ -48,8 +49,16 @@ impl AttrTree for Owned {
 
     fn child(&mut self, node: &Self::Node, name: &str) -> Result<Option<Self::Node>, TreeError> {
         let child = self.at(node, |tree, value| Ok(tree.child(value, name)?.is_some()))?;
-        let path = [node.1.as_slice(), &[name.to_owned()]].concat();
+        let path = [node.1.as_slice(), &[Some(name.to_owned())]].concat();
         Ok(child.then(|| Arc::new((self.0.clone(), path))))
+    }
+
+    fn called(&mut self, node: Self::Node) -> Result<Called<Self::Node>, TreeError> {
+        if self.at(&node, |tree, value| Ok(matches!(tree.called(value)?, Called::Same(_))))? {
+            return Ok(Called::Same(node));
+        }
+        let path = [node.1.as_slice(), &[None]].concat();
+        Ok(Called::Result(Arc::new((self.0.clone(), path))))
     }
 
     fn recurses(&mut self, node: &Self::Node) -> Result<bool, TreeError> {
@@ -64,13 +73,16 @@ impl AttrTree for Owned {
 impl Owned {
     fn at<R>(
         &self,
-        node: &Arc<(Arc<Value>, Vec<String>)>,
+        node: &<Owned as AttrTree>::Node,
         look: impl for<'a> FnOnce(&mut Tree<'a>, &&'a Value) -> Result<R, TreeError>,
     ) -> Result<R, TreeError> {
         let mut tree = Tree::new(&node.0);
         let mut value = tree.root()?;
-        for name in &node.1 {
-            value = tree.child(&value, name)?.expect("a path that was found");
+        for step in &node.1 {
+            value = match step {
+                Some(name) => tree.child(&value, name)?.expect("a path that was found"),
+                None => tree.called(value)?.into_node(),
+            };
         }
         look(&mut tree, &value)
     }
@@ -86,8 +98,10 @@ fn cached(file: &Path, root: &Arc<Value>) -> CachedTree<Owned> {
 fn walk<T: AttrTree>(tree: &mut T, request: &Request, mut flush: impl FnMut(&mut T)) -> Found {
     let excludes: BTreeSet<_> = request.patterns.excludes.iter().cloned().collect();
     let includes = request.patterns.includes.iter();
-    let mut shards: Vec<_> =
-        includes.map(|include| Shard::whole(include.segments.clone(), request.recursion)).collect();
+    let patterns: Vec<_> = includes.map(|include| include.segments.clone()).collect();
+    let planned = walker::plan(tree, &patterns, request.recursion).expect("root");
+    flush(tree);
+    let mut shards = planned.shards;
     let mut found = Found::default();
     while let Some(shard) = shards.pop() {
         let listed = walker::list(tree, &shard, &excludes).expect("root");
@@ -96,11 +110,12 @@ fn walk<T: AttrTree>(tree: &mut T, request: &Request, mut flush: impl FnMut(&mut
         found.1.extend(listed.errors);
         shards.extend(listed.deferred);
     }
+    found.1.extend(planned.errors.into_iter().filter(|error| !excludes.contains(&error.attr)));
     found
 }
 
 fn request(patterns: PatternSet, recursion: Recursion) -> Request {
-    Request { patterns, recursion }
+    Request::new(patterns, recursion)
 }
 
 fn file(dir: &tempfile::TempDir) -> PathBuf {
@@ -115,12 +130,14 @@ proptest! {
         root in any_root(),
         first in any_set(),
         second in any_set(),
-        // Where functions are called, no cache is used.
-        recursion in prop_oneof![Just(Recursion::Pattern), Just(Recursion::Marked)],
+        recursion in any_recursion(),
+        other in any_recursion(),
     ) {
         let dir = tempfile::tempdir().expect("a folder");
         let root = Arc::new(root);
-        for patterns in [first.clone(), second, first] {
+        let rounds =
+            [(first.clone(), recursion), (second, other), (first.clone(), other), (first, recursion)];
+        for (patterns, recursion) in rounds {
             let request = request(patterns, recursion);
             let plain = walk(&mut Owned(root.clone()), &request, |_| {});
             let mut once = cached(&file(&dir), &root);
@@ -476,4 +493,57 @@ fn an_exported_copy_has_nixs_table_alone() {
     assert!(has("CREATE TABLE Attributes") && !has("GradientNode"));
     let again = gradient_evalcache::export(&cache, &target).expect("exported over it");
     assert_eq!(again, attributes);
+}
+
+#[test]
+fn a_part_of_the_tree_is_kept_where_it_stands() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let job = || Value::Derivation(BTreeMap::new());
+    let set = |entries: Vec<(&str, Value)>| {
+        Value::Set(entries.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    };
+    let jobs = set(vec![("one", job()), ("two", Value::Function(Box::new(job())))]);
+    let root = Arc::new(set(vec![("jobs", jobs), ("broken", Value::Throws)]));
+    let fragment = AttrPath(vec!["jobs".into()]);
+    let request = Request { fragment, ..Request::new(whole(), Recursion::Tree) };
+    let part = || cached(&file(&dir), &root).below(request.fragment.0.clone());
+    let first = walk(&mut part(), &request, CachedTree::flush);
+    let names: Vec<String> = first.0.iter().map(|(path, _)| path.to_string()).collect();
+    assert_eq!(names, ["one", "two"]);
+    let mut again = part();
+    assert_eq!(walk(&mut again, &request, CachedTree::flush), first);
+    assert_eq!(again.forced(), 0);
+    drop(again);
+
+    let open = || EvalCache::open(&file(&dir), FINGERPRINT).expect("a cache");
+    assert!(open().complete(&request, &[], |_| true).expect("noted"));
+    assert!(open().answers(&request).expect("asked"));
+    let of_all = Request { fragment: AttrPath::default(), ..request.clone() };
+    assert!(!open().answers(&of_all).expect("asked"), "the whole tree was not asked for");
+    let Replay::Complete(known) = replay(open(), &request, |_| true).expect("an answer") else {
+        panic!("the cache does not know what it was told");
+    };
+    assert_eq!(known.jobs.len(), 2);
+
+    // What does not call functions sees the function.
+    let strict = Request::new("jobs.*".parse().expect("a pattern"), Recursion::Pattern);
+    let plain = walk(&mut Owned(root.clone()), &strict, |_| {});
+    assert_eq!(walk(&mut cached(&file(&dir), &root), &strict, CachedTree::flush), plain);
+    assert_eq!(plain.0.len(), 1);
+
+    for (way, words) in [("nowhere", "attribute 'nowhere' is not there"), ("broken", "boom")] {
+        let below = || cached(&file(&dir), &root).below(vec![way.to_owned()]);
+        let mut first = below();
+        assert_eq!(first.root().err().map(|error| error.message).as_deref(), Some(words));
+        first.flush();
+        let mut again = below();
+        assert_eq!(again.root().err().map(|error| error.message).as_deref(), Some(words));
+        assert_eq!(again.forced(), 0);
+    }
+}
+
+/// The one pattern of a local evaluation of a whole tree.
+fn whole() -> PatternSet {
+    let include = Pattern { exclude: false, segments: vec![Segment::Star] };
+    PatternSet { includes: vec![include], excludes: Vec::new() }
 }

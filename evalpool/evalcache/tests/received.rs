@@ -15,7 +15,7 @@ fn fingerprint() -> String {
 fn complete(path: &Path) {
     let open = || EvalCache::open(path, &fingerprint()).expect("a cache");
     let patterns = PatternSet { includes: Vec::new(), excludes: Vec::new() };
-    let request = Request { patterns, recursion: Recursion::Pattern };
+    let request = Request::new(patterns, Recursion::Pattern);
     assert!(open().complete(&request, &[], |_| true).expect("noted"));
 }
 

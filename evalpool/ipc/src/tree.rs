@@ -35,6 +35,12 @@ impl TreeError {
         TreeError { message: message.into(), is_repeatable: true }
     }
 
+    /// A path to the root of a tree leads nowhere.
+    #[must_use]
+    pub fn not_there(path: &AttrPath) -> TreeError {
+        TreeError::repeatable(format!("attribute '{path}' is not there"))
+    }
+
     /// An error that another try may not have.
     #[must_use]
     pub fn passing(message: impl Into<String>) -> TreeError {
@@ -157,6 +163,25 @@ pub struct Extra {
     pub outline: Option<Outline>,
 }
 
+/// What calling a value gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Called<N> {
+    /// It cannot be called: the value itself.
+    Same(N),
+    /// A result.
+    Result(N),
+}
+
+impl<N> Called<N> {
+    /// Whichever it is.
+    #[must_use]
+    pub fn into_node(self) -> N {
+        match self {
+            Called::Same(node) | Called::Result(node) => node,
+        }
+    }
+}
+
 /// A tree of lazily evaluated attributes.
 pub trait AttrTree {
     /// A forced value.
@@ -202,8 +227,8 @@ pub trait AttrTree {
     ///
     /// # Errors
     /// If the function throws, or an argument has no default.
-    fn called(&mut self, node: Self::Node) -> Result<Self::Node, TreeError> {
-        Ok(node)
+    fn called(&mut self, node: Self::Node) -> Result<Called<Self::Node>, TreeError> {
+        Ok(Called::Same(node))
     }
 
     /// Whether a set says by `recurseForDerivations` that it holds jobs. Forces that attribute and

@@ -23,7 +23,7 @@ use gradient_domain::pattern::Segment;
 
 use crate::message::{Item, ListOk, PlanOk, bounded};
 use crate::shard::{Recursion, Shard};
-use crate::tree::{AttrError, AttrTree, NodeKind, TreeError};
+use crate::tree::{AttrError, AttrTree, Called, NodeKind, TreeError};
 
 /// Attributes of sets that stand for a value, not for a collection.
 const VALUE_MARKS: [(&str, &str); 3] = [
@@ -113,7 +113,7 @@ pub fn list<T: AttrTree>(
 
 fn root<T: AttrTree>(tree: &mut T, recursion: Recursion) -> Result<T::Node, TreeError> {
     let root = tree.root()?;
-    if recursion.is_strict() { Ok(root) } else { tree.called(root) }
+    if recursion.is_strict() { Ok(root) } else { tree.called(root).map(Called::into_node) }
 }
 
 struct Walk<'a, T> {
@@ -229,7 +229,7 @@ impl<T: AttrTree> Walk<'_, T> {
             return Some(child);
         }
         match self.tree.called(child) {
-            Ok(result) => Some(result),
+            Ok(called) => Some(called.into_node()),
             Err(error) => self.error(path, error.message),
         }
     }

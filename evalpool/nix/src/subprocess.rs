@@ -190,9 +190,17 @@ impl Child {
         if warm.as_ref().is_none_or(|warm| warm.0 != source) {
             *warm = None;
             let cache = source.cache.as_ref().and_then(open_cache);
-            let (of, marks) = (source.clone(), marks.clone());
+            // A function is applied to what the fragment leads to, so that is found before it.
+            let (fragment, of) = match source.select {
+                Some(_) => (Vec::new(), source.clone()),
+                None => {
+                    let of = Source { fragment: Vec::new(), ..source.clone() };
+                    (source.fragment.clone(), of)
+                }
+            };
+            let marks = marks.clone();
             let open = move || SourceTree::open(evaluator, &of, marks.clone());
-            let tree = CachedTree::new(cache, open, |path| evaluator.has(path));
+            let tree = CachedTree::new(cache, open, |path| evaluator.has(path)).below(fragment);
             *warm = Some(Box::new((source, tree)));
         }
         match warm {

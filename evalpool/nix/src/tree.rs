@@ -6,7 +6,7 @@ use gradient_domain::derivation::Outline;
 use gradient_domain::{AttrPath, Derivation, StorePath};
 use gradient_ipc::marks::Marks;
 use gradient_ipc::message::{Expression, Extras, Source, TextExpression};
-use gradient_ipc::tree::{AttrTree, Extra, Job, NodeKind, TreeError, ValueKind};
+use gradient_ipc::tree::{AttrTree, Called, Extra, Job, NodeKind, TreeError, ValueKind};
 use gradient_ipc::walker::RECURSION_MARK;
 
 use crate::error::EvalError;
@@ -50,8 +50,7 @@ impl SourceTree {
         let mut path = AttrPath::default();
         for name in &source.fragment {
             path = path.child(name);
-            let missing = || TreeError::repeatable(format!("attribute '{path}' is not there"));
-            root = root.attribute(name)?.ok_or_else(missing)?;
+            root = root.attribute(name)?.ok_or_else(|| TreeError::not_there(&path))?;
         }
         if let Some(select) = &source.select {
             root = evaluator.evaluate(select, "/")?.call(&root)?;
@@ -112,9 +111,12 @@ impl AttrTree for SourceTree {
         Ok(node.attribute(name)?)
     }
 
-    fn called(&mut self, node: Value) -> Result<Value, TreeError> {
-        let callable = node.value_kind() == ValueKind::Function || node.has("__functor");
-        if callable { Ok(self.auto_call.call(&node)?) } else { Ok(node) }
+    fn called(&mut self, node: Value) -> Result<Called<Value>, TreeError> {
+        let is_callable = node.value_kind() == ValueKind::Function || node.has("__functor");
+        Ok(match is_callable {
+            true => Called::Result(self.auto_call.call(&node)?),
+            false => Called::Same(node),
+        })
     }
 
     fn recurses(&mut self, node: &Value) -> Result<bool, TreeError> {

@@ -9,8 +9,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use gradient_domain::StorePath;
 use gradient_domain::store_path::STORE_DIR;
+use gradient_domain::{AttrPath, StorePath};
 use gradient_evalcache::{EvalCache, Evaluated, Folder, Replay, Request, Warned, replay};
 use gradient_ipc::fingerprint::{NixIdentity, fingerprint};
 use gradient_ipc::message::{CacheFile, Expression, Source};
@@ -85,8 +85,11 @@ impl Inner {
             return Ok(None);
         };
         let store_dir = store_folder(&self.settings.store_uri).into();
-        let (patterns, recursion) = (evaluation.patterns.clone(), evaluation.recursion);
-        let request = Request { patterns, recursion };
+        let request = Request {
+            fragment: AttrPath(evaluation.source.fragment.clone()),
+            patterns: evaluation.patterns.clone(),
+            recursion: evaluation.recursion,
+        };
         let (folder, known_paths) = (Folder::new(folder), settings.known_paths.clone());
         Ok(Some(EvaluationCache { folder, fingerprint, request, store_dir, known_paths }))
     }
@@ -115,19 +118,12 @@ impl Inner {
     }
 }
 
-/// The locked reference of an evaluation whose results depend on nothing else. Some extras are
-/// kept, others are not.
+/// The locked reference of an evaluation whose results depend on nothing else but what the request says.
+/// Some extras are kept, others are not.
 fn cacheable(evaluation: &Evaluation) -> Option<&str> {
-    let Source { expression, fragment, select, extras, cache: _ } = &evaluation.source;
+    let Source { expression, fragment: _, select, extras, cache: _ } = &evaluation.source;
     match expression {
-        Expression::Flake(reference)
-            if fragment.is_empty()
-                && select.is_none()
-                && extras.are_kept()
-                && evaluation.recursion.is_strict() =>
-        {
-            Some(reference)
-        }
+        Expression::Flake(reference) if select.is_none() && extras.are_kept() => Some(reference),
         Expression::Flake(_) | Expression::Text(_) => None,
     }
 }

@@ -23,7 +23,7 @@ fn cache(fingerprint: &str, answers: &[Recursion]) -> Vec<u8> {
     let open = || EvalCache::open(&path, fingerprint).expect("a cache");
     for recursion in answers {
         let patterns = PatternSet { includes: Vec::new(), excludes: Vec::new() };
-        let request = Request { patterns, recursion: *recursion };
+        let request = Request::new(patterns, *recursion);
         assert!(open().complete(&request, &[], |_| true).expect("noted"));
     }
     let copy = dir.path().join("copy");
@@ -112,7 +112,7 @@ async fn a_large_cache_comes_in_pieces() {
     let warnings: Vec<_> =
         (0..1000).map(|n| (None, (0..100).map(|m| digits(n * 100 + m + 1)).collect())).collect();
     let patterns = PatternSet { includes: Vec::new(), excludes: Vec::new() };
-    let request = Request { patterns, recursion: Recursion::Tree };
+    let request = Request::new(patterns, Recursion::Tree);
     let cache = EvalCache::open(&path, &one).expect("a cache");
     assert!(cache.complete(&request, &warnings, |_| true).expect("noted"));
     let copy = dir.path().join("copy");

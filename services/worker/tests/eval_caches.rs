@@ -24,7 +24,7 @@ fn complete(dir: &Path) -> Vec<u8> {
     let path = dir.join("one.sqlite");
     let open = || EvalCache::open(&path, FINGERPRINT).expect("a cache");
     let patterns = PatternSet { includes: Vec::new(), excludes: Vec::new() };
-    let request = Request { patterns, recursion: Recursion::Pattern };
+    let request = Request::new(patterns, Recursion::Pattern);
     assert!(open().complete(&request, &[], |_| true).expect("noted"));
     let copy = dir.join("copy");
     snapshot(&open(), &copy).expect("copied");

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gradient_domain::pattern::{Pattern, PatternSet, Segment};
 use gradient_domain::{AttrPath, StorePath};
 use gradient_ipc::shard::Recursion;
-use gradient_ipc::tree::{AttrTree, Job, NodeKind, TreeError, ValueKind};
+use gradient_ipc::tree::{AttrTree, Called, Job, NodeKind, TreeError, ValueKind};
 use proptest::prelude::*;
 
 /// A made-up value.
@@ -88,13 +88,13 @@ impl<'a> AttrTree for Tree<'a> {
         }
     }
 
-    fn called(&mut self, node: &'a Value) -> Result<&'a Value, TreeError> {
+    fn called(&mut self, node: &'a Value) -> Result<Called<&'a Value>, TreeError> {
         match node {
             Value::Function(result) => match &**result {
                 Value::Throws => Err(TreeError::repeatable("boom")),
-                result => Ok(result),
+                result => Ok(Called::Result(result)),
             },
-            other => Ok(other),
+            other => Ok(Called::Same(other)),
         }
     }
 
@@ -142,12 +142,13 @@ fn any_value() -> impl Strategy<Value = Value> {
         2 => Just(Value::Throws),
     ];
     leaf.prop_recursive(5, 120, 7, |inner| {
+        let function = inner.clone().prop_map(|result| Value::Function(result.into()));
         let set = proptest::collection::btree_map(any_name(), inner, 0..7);
         prop_oneof![
             8 => set.clone().prop_map(Value::Set),
             1 => set.clone().prop_map(Value::Opaque),
             1 => set.clone().prop_map(Value::Unsure),
-            1 => set.clone().prop_map(|set| Value::Function(Value::Set(set).into())),
+            1 => function,
             1 => set.prop_map(Value::Derivation),
         ]
     })
