@@ -11,6 +11,7 @@ pub mod eval_case;
 pub mod flake;
 pub mod http;
 pub mod local;
+pub mod lock_case;
 pub mod log;
 pub mod model;
 pub mod process;
