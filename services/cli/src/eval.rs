@@ -36,8 +36,7 @@ use progress::Progress;
 use report::{Report, Reported};
 use request::{Request, Tree};
 use roots::Roots;
-use store::Store;
-pub(crate) use store::make_writable;
+pub(crate) use store::{Store, Vanishing};
 
 use crate::exit::{Code, Failure};
 use crate::up::programs;
