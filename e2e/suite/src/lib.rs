@@ -17,6 +17,7 @@ pub mod model;
 pub mod process;
 pub mod programs;
 pub mod run;
+pub mod tarball;
 pub mod wait;
 
 pub use cluster::Cluster;

@@ -20,6 +20,7 @@ use crate::request::{LockedFlake, Reach, Request, Source, Tree};
 use crate::session::{Found, Session};
 use crate::ssh::KeyFile;
 use crate::submodules;
+use crate::walk;
 use crate::wrapper::Wrapper;
 
 /// Longest that fetching may take.
@@ -169,7 +170,7 @@ impl Session<'_> {
         let mut warnings = Vec::new();
         let overrides = overrides::expand(overrides, old.as_ref(), &mut warnings);
         if request.reach == Reach::Remote {
-            inputs::check_asked(&folder, old.as_ref(), &overrides)?;
+            walk::check(self, &root, &folder, &overrides, request.lock_policy).await?;
         }
         let own = reference::tree_url(&tree);
         let policy = request.lock_policy;
@@ -194,7 +195,8 @@ impl Session<'_> {
             paths.push(wrapper.path.clone());
             reference::tree_url(&wrapper)
         };
-        inputs::prefetch(self, &url, &lock, &mut warnings).await?;
+        let missing = inputs::prefetch(self, &url, &lock).await?;
+        warnings.extend(inputs::told(&missing));
         let locks = serde_json::json!({ "nodes": lock.nodes, "root": lock.root, "version": 7 });
         let submodules = if wants_submodules { Vec::new() } else { submodules::missing_in(&root) };
         let flake = LockedFlake {
@@ -206,6 +208,7 @@ impl Session<'_> {
             is_dirty,
             warnings,
             submodules,
+            missing,
         };
         Ok((flake, paths))
     }
@@ -273,7 +276,7 @@ fn path_of(input: &str) -> Vec<String> {
 }
 
 /// What is wrong with the lock file.
-fn problem(has_lock: bool, names: &[String]) -> String {
+pub(crate) fn problem(has_lock: bool, names: &[String]) -> String {
     let names = listed(names);
     match has_lock {
         true => format!("flake.lock does not match flake.nix in input {names}"),

@@ -10,7 +10,7 @@ use gradient_ipc::message::{real_store_dir, with_store_names};
 use gradient_ipc::tree::ValueKind;
 
 use crate::bytes::{bytes, c_string, push_bytes};
-use crate::error::{EvalError, is_repeatable, last_position, strip_ansi, trace};
+use crate::error::{EvalError, is_repeatable, last_position, strip_ansi, trace, with_input};
 use crate::ffi::{self, Context, EvalState, RawValue};
 use crate::library::Nix;
 
@@ -216,7 +216,7 @@ impl Evaluator {
                 EvalError::plain(format!("Nix failed with code {code}"))
             }
             "" => EvalError::plain(full.trim()),
-            text => EvalError { message: text.to_owned(), position, is_repeatable },
+            text => EvalError { message: with_input(text, &full), position, is_repeatable },
         }
     }
 }

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use gradient_domain::flake::LockPolicy;
 use gradient_domain::pattern::PatternSet;
+use gradient_fetch::{LockedFlake, Retry};
 use gradient_pool::{
     DiscoverError, DiscoverySummary, Evaluation, EvaluationCache, Pool, PoolSettings, Source,
 };
@@ -121,6 +122,7 @@ async fn evaluate(
     let evaluation = Evaluation { source, patterns, recursion, locks };
     let pool = Pool::new(settings(data_dir, args, request, worker, &store)?)
         .context("the evaluators cannot be started")?;
+    let known = locked.clone();
     let report = Report {
         daemons: Arc::new(Daemons::new(store.clone(), request.options.clone())),
         store,
@@ -138,7 +140,7 @@ async fn evaluate(
     let discovered = pool.discover(&evaluation, sink).await;
     let reported = reporting.await.context("the results cannot be printed")??;
     pool.shutdown().await;
-    end(discovered, reported)
+    end(discovered, reported, known.as_ref())
 }
 
 fn settings(
@@ -165,6 +167,7 @@ fn settings(
 fn end(
     discovered: Result<DiscoverySummary, DiscoverError>,
     reported: Reported,
+    flake: Option<&LockedFlake>,
 ) -> Result<(), Failure> {
     if reported.reader == Reader::Gone {
         return Ok(());
@@ -176,8 +179,16 @@ fn end(
         Ok(_) => Ok(()),
         Err(DiscoverError::Flake { message }) => {
             // A text with its trace begins as the line that it becomes.
-            let message = message.strip_prefix("error:").map_or(&*message, str::trim_start);
-            Err(Failure::new(Code::Failed, anyhow::anyhow!("{message}")))
+            let text = message.strip_prefix("error:").map_or(&*message, str::trim_start);
+            let missing = flake.and_then(|flake| flake.missing_for(&message));
+            let code = match missing.map(|missing| missing.retry) {
+                Some(Retry::Backoff) => Code::Unavailable,
+                Some(Retry::Never) | None => Code::Failed,
+            };
+            Err(match flake.and_then(|flake| flake.hint_on(&message)) {
+                Some(hint) => Failure::new(code, anyhow::anyhow!("{hint}\n{text}")),
+                None => Failure::new(code, anyhow::anyhow!("{text}")),
+            })
         }
         Err(error) => Err(Failure::unavailable(error)),
     }
