@@ -1,5 +1,7 @@
 //! `gradient eval` on flakes whose inputs, lock files and checkouts are not as they should be.
 
+use std::path::{Path, PathBuf};
+
 use gradient_suite::local::{Local, line, sorted};
 use gradient_suite::lock_case::{F01, F02, F08, f06};
 
@@ -74,4 +76,42 @@ fn a_checkout_is_what_git_tracks_of_it() {
     let with = local.eval_of(&format!("{reference}?submodules=1"), &[]).with_code(1);
     let lines = sorted(&with);
     assert_eq!(line(&lines, "packages.x86_64-linux.sub").get("error"), None, "{with:?}");
+}
+
+/// What Nix remembers of fetching, wherever it is below a folder.
+fn caches_of_fetches(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            found.extend(caches_of_fetches(&entry.path()));
+        } else if name.starts_with("fetcher-cache-v") && name.ends_with(".sqlite") {
+            found.push(entry.path());
+        }
+    }
+    found
+}
+
+#[test]
+fn a_damaged_cache_of_fetches_harms_nothing() {
+    let local = Local::new();
+    let flake = local.flake("f02", F02);
+    let folder = flake.to_str().expect("text");
+    let _ = local.nix("nix", &["flake", "lock", &format!("path:{folder}")]);
+    let _ = local.eval(&flake, &["packages.x86_64-linux.direct"]).ok();
+    for (is_cut, pattern) in [(false, "viaMid"), (true, "*")] {
+        let caches = caches_of_fetches(&local.path().join("data"));
+        assert!(!caches.is_empty(), "nothing is remembered");
+        for cache in caches {
+            let whole = std::fs::read(&cache).expect("read");
+            let damaged = match is_cut {
+                true => whole[..whole.len() / 2].to_vec(),
+                false => b"no database at all".repeat(1_000),
+            };
+            std::fs::write(cache, damaged).expect("damaged");
+        }
+        // The lock is remembered, so that the evaluators are the first to look.
+        let said = local.eval(&flake, &[&format!("packages.x86_64-linux.{pattern}")]).ok();
+        assert!(!sorted(&said).is_empty(), "{said:?}");
+    }
 }

@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::error::FetchError;
+use crate::fetcher_cache::remove_damaged_cache;
 use crate::hash::{Hashed, hash};
 use crate::inputs;
 use crate::lock::{Lock, differing, listed};
@@ -64,6 +65,9 @@ impl Fetcher {
         check_overrides(&request.overrides)
             .map_err(|error| FetchError::Refused { reason: error.to_string() })?;
         let overrides = self.located_overrides(request)?;
+        // Evaluators may use it, too, whether anything is fetched here or not.
+        let file = |source| FetchError::File { path: self.cache_home.clone(), source };
+        remove_damaged_cache(&self.cache_home).map_err(file)?;
         let session = self.session(request)?;
         let (located, hashed) = session.locate(&request.source, request.reach).await?;
         let memo = self.memo(request, &overrides, located.as_ref(), hashed.as_ref());

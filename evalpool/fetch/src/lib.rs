@@ -31,6 +31,7 @@ mod wrapper;
 
 pub use error::{FetchError, Retry};
 pub use fetcher::Fetcher;
+pub use fetcher_cache::remove_damaged_cache;
 pub use missing::Missing;
 pub use request::{LockedFlake, Reach, Request, Source, Tree};
 pub use ssh::remove_left_keys;

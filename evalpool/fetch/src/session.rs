@@ -153,10 +153,8 @@ impl Session<'_> {
         let mut answer = self.nix_once(arguments, until).await?;
         if !answer.status.success() && fetcher_cache::is_damaged(&answer.stderr) {
             tracing::warn!(said = answer.stderr, "the cache of fetches is broken and made anew");
-            fetcher_cache::remove(self.cache_home()).map_err(|source| FetchError::File {
-                path: self.cache_home().to_owned(),
-                source,
-            })?;
+            let file = |source| FetchError::File { path: self.cache_home().to_owned(), source };
+            fetcher_cache::remove(self.cache_home()).map_err(file)?;
             answer = self.nix_once(arguments, until).await?;
         }
         match answer.status.success() {

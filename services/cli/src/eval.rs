@@ -21,7 +21,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use gradient_domain::flake::LockPolicy;
 use gradient_domain::pattern::PatternSet;
-use gradient_fetch::{LockedFlake, Retry};
+use gradient_fetch::{LockedFlake, Retry, remove_damaged_cache};
 use gradient_pool::{
     DiscoverError, DiscoverySummary, Evaluation, EvaluationCache, Pool, PoolSettings, Source,
 };
@@ -152,6 +152,7 @@ fn settings(
 ) -> Result<PoolSettings, Failure> {
     let home = data_dir.join("eval-cache");
     std::fs::create_dir_all(&home).with_context(|| format!("cannot create {}", home.display()))?;
+    remove_damaged_cache(&home).with_context(|| format!("cannot use {}", home.display()))?;
     let mut settings = PoolSettings::new(worker, store.uri.clone(), home);
     // What a store elsewhere has is known to nobody here.
     settings.eval_cache = store.is_at_hand().then(|| crate::eval_cache::folder(data_dir));

@@ -185,7 +185,10 @@ async fn a_damaged_cache_of_fetches_is_thrown_away() {
     assert_eq!(caches.len(), 1, "{caches:?}");
     let whole = std::fs::read(&caches[0]).expect("read");
     let half = whole[..whole.len() / 2].to_vec();
-    for (n, damaged) in [b"no database at all".repeat(500), half].iter().enumerate() {
+    // As long as it should be, and yet no table in it.
+    let mut garbled = whole.clone();
+    garbled[100..].fill(0xff);
+    for (n, damaged) in [b"no database at all".repeat(500), half, garbled].iter().enumerate() {
         for beside in ["-wal", "-shm"] {
             let _ = std::fs::remove_file(format!("{}{beside}", caches[0].display()));
         }
