@@ -100,12 +100,19 @@ fn repository(host: &Host, name: &str, files: &[(&str, &str)]) -> String {
     format!("git+ssh://git@host.invalid{}?ref=main", folder.display())
 }
 
-/// Puts a `ssh` before `nix` that reaches repositories of this machine.
-fn by_ssh(host: &mut Host) {
+/// Puts a `ssh` before `nix` that reaches repositories of this machine; the file that has a line for each
+/// run of `nix` from now on.
+fn by_ssh(host: &mut Host) -> PathBuf {
     let script = "while [ $# -gt 1 ]; do shift; done\nexec sh -c \"exec git-upload-pack ${1#git-upload-pack}\"";
     let ssh = host.program("ssh-bin", "ssh", script);
     let bin = ssh.parent().expect("a folder").to_owned();
-    host.before_nix(&format!("export PATH={}:$PATH", bin.display()));
+    let runs = host.path().join("runs");
+    host.before_nix(&format!(
+        "export PATH={}:$PATH; echo \"$*\" >> {}",
+        bin.display(),
+        runs.display()
+    ));
+    runs
 }
 
 /// Fetches a flake as a worker does and requires that it is refused for an input of this machine, and
@@ -140,7 +147,7 @@ async fn what_an_unlocked_input_asks_for_is_refused_before_it_is_read() {
     let clean = repository(&host, "clean", &[("flake.nix", "{ outputs = _: { }; }")]);
     let above = outer(&far).replace("far.url", "far.inputs.y.follows = \"clean\"; inputs.far.url");
     let above = above.replace("outputs", &format!("inputs.clean.url = \"{clean}\"; outputs"));
-    by_ssh(&mut host);
+    let _ = by_ssh(&mut host);
     let direct = host.folder("direct", &[("flake.nix", &outer(&far))]);
     refused(&host, &direct, &[], "far/y").await;
     let twice = host.folder("twice", &[("flake.nix", &outer(&farther))]);
@@ -166,6 +173,34 @@ async fn what_an_unlocked_input_asks_for_is_refused_before_it_is_read() {
         let flake = host.fetch(&request).await.expect("nothing of this machine is read");
         assert!(flake.not_locked.contains(&"far".to_owned()), "{flake:?}");
     }
+}
+
+#[tokio::test]
+async fn what_is_locked_is_not_looked_into() {
+    let mut host = Host::new();
+    let clean = repository(&host, "clean", &[("flake.nix", "{ outputs = _: { }; }")]);
+    let runs = by_ssh(&mut host);
+    let request = Request::new(Source::Reference(clean.clone()), Reach::Remote);
+    let tree = host.fetch(&request).await.expect("fetched").tree;
+    let url = clean.trim_start_matches("git+").trim_end_matches("?ref=main");
+    let original = serde_json::json!({ "type": "git", "url": url, "ref": "main" });
+    let mut locked = original.clone();
+    locked["rev"] = tree.commit.as_ref().expect("a commit").rev.clone().into();
+    locked["narHash"] = tree.nar_hash.clone().into();
+    let lock = serde_json::json!({ "version": 7, "root": "root", "nodes": {
+        "root": { "inputs": { "far": "far" } },
+        "far": { "locked": locked, "original": original },
+    } });
+    let text = format!("{{ inputs.far.url = \"{clean}\"; outputs = _: {{ }}; }}");
+    let files = [("flake.nix", &*text), ("flake.lock", &*lock.to_string())];
+    let folder = host.folder("f", &files);
+    let top = host.fetcher.fetch_tree(&path_reference(&folder), Reach::Local).await;
+    std::fs::remove_file(&runs).expect("runs");
+    let request = Request::new(Source::Store(top.expect("fetched")), Reach::Remote);
+    let flake = host.fetch(&request).await.expect("fetched");
+    assert!(flake.is_locked() && flake.warnings.is_empty(), "{flake:?}");
+    let runs = std::fs::read_to_string(runs).expect("runs");
+    assert!(!runs.contains("flake prefetch"), "{runs}");
 }
 
 #[tokio::test]
