@@ -11,11 +11,13 @@ pub mod eval_case;
 pub mod flake;
 pub mod http;
 pub mod local;
+pub mod lock_case;
 pub mod log;
 pub mod model;
 pub mod process;
 pub mod programs;
 pub mod run;
+pub mod tarball;
 pub mod wait;
 
 pub use cluster::Cluster;

@@ -121,6 +121,32 @@ impl Local {
         Running::start(command.args(arguments)).end()
     }
 
+    /// Runs requests through one evaluator of the hidden harness; gives their responses, which `shutdown`
+    /// alone has none of.
+    ///
+    /// # Panics
+    /// If it does not answer each of them.
+    #[must_use]
+    pub fn drive(&self, requests: &[Value]) -> Vec<Value> {
+        let file = self.path().join("requests.jsonl");
+        let lines: String = requests.iter().map(|request| format!("{request}\n")).collect();
+        std::fs::write(&file, lines).expect("written");
+        let mut command = self.command(&programs::own("gradient-worker"));
+        command
+            .arg("--eval-driver")
+            .arg(&file)
+            .arg("--base-dir")
+            .arg(self.path().join("worker"))
+            .arg("--nix-bin")
+            .arg(programs::installed("nix"))
+            .args(["--server-url", "nats://127.0.0.1:1"])
+            .env("NIX_REMOTE", self.store_uri());
+        let said = Running::start(&mut command).end().ok();
+        let responses = said.json_lines();
+        assert_eq!(responses.len(), requests.len(), "one response each: {}", said.stderr);
+        responses
+    }
+
     /// Runs one of Nix's programs on the store.
     ///
     /// # Panics

@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 
 use gradient_suite::eval_case::{BY_PATTERN, CASES, Case, SYSTEM};
 use gradient_suite::local::Local;
-use gradient_suite::programs;
-use gradient_suite::run::Running;
 use serde_json::{Value, json};
 
 /// Outputs of a flake that a bare `*` stands for.
@@ -19,25 +17,6 @@ const ROOTS: [&str; 7] = [
     "devShells",
     "hydraJobs",
 ];
-
-/// Runs requests through one subprocess; gives their responses.
-fn drive(local: &Local, requests: &[Value]) -> Vec<Value> {
-    let file = local.path().join("requests.jsonl");
-    let lines: String = requests.iter().map(|request| format!("{request}\n")).collect();
-    std::fs::write(&file, lines).expect("written");
-    let mut command = local.command(&programs::own("gradient-worker"));
-    command
-        .arg("--eval-driver")
-        .arg(&file)
-        .arg("--base-dir")
-        .arg(local.path().join("worker"))
-        .args(["--server-url", "nats://127.0.0.1:1"])
-        .env("NIX_REMOTE", local.store_uri());
-    let said = Running::start(&mut command).end().ok();
-    let responses = said.json_lines();
-    assert_eq!(responses.len(), requests.len(), "one response each: {}", said.stderr);
-    responses
-}
 
 /// A locked reference to a flake of the tests.
 fn locked(local: &Local, name: &str) -> String {
@@ -89,7 +68,7 @@ fn run(local: &Local, cases: &[(&Case, String)], batch: usize) -> Vec<Found> {
     let mut found: Vec<Found> = cases.iter().map(|_| Found::default()).collect();
     let plan = |(case, reference): &(&Case, String)| json!({ "op": "plan", "repository": reference, "wildcards": patterns(case).0 });
     let mut responses: Vec<(usize, Value)> =
-        drive(local, &cases.iter().map(plan).collect::<Vec<_>>()).into_iter().enumerate().collect();
+        local.drive(&cases.iter().map(plan).collect::<Vec<_>>()).into_iter().enumerate().collect();
     let mut key = "shards";
     while !responses.is_empty() {
         let mut requests = Vec::new();
@@ -110,7 +89,7 @@ fn run(local: &Local, cases: &[(&Case, String)], batch: usize) -> Vec<Found> {
         }
         key = "deferred";
         let lines: Vec<Value> = requests.iter().map(|(_, request)| request.clone()).collect();
-        let answers = if lines.is_empty() { Vec::new() } else { drive(local, &lines) };
+        let answers = if lines.is_empty() { Vec::new() } else { local.drive(&lines) };
         responses = requests.into_iter().map(|(at, _)| at).zip(answers).collect();
     }
     found
@@ -153,7 +132,7 @@ fn what_kills_the_subprocess_is_a_response_and_the_next_call_gets_another() {
         json!({ "op": "list", "repository": reference, "wildcards": [pattern] })
     };
     let names = ["a-good", "b-blackhole", "c-overflow", "d-json", "z-good"];
-    let responses = drive(&local, &names.map(list));
+    let responses = local.drive(&names.map(list));
     let kinds: Vec<_> = responses.iter().map(|one| one["kind"].as_str().expect("text")).collect();
     assert_eq!(kinds, ["list_ok", "list_ok", "list_ok", "err", "list_ok"]);
     let message = responses[3]["message"].as_str().expect("text");
@@ -161,4 +140,26 @@ fn what_kills_the_subprocess_is_a_response_and_the_next_call_gets_another() {
         assert!(message.contains(words), "{message}");
     }
     assert_eq!(responses[4]["items"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn fifty_thousand_names_are_planned_without_an_error_and_fail_one_by_one() {
+    let local = Local::new();
+    let reference = locked(&local, "R08");
+    let pattern = "packages.x86_64-linux.*";
+    let plan = json!({ "op": "plan", "repository": reference, "wildcards": [pattern] });
+    let planned = &local.drive(&[plan])[0];
+    assert_eq!(planned["errors"], json!([]), "a value was looked at");
+    let shards = planned["shards"].as_array().expect("a list");
+    assert_eq!(shards.len(), 1);
+    let names = shards[0]["only"].as_array().expect("names");
+    assert_eq!(names.len(), 50_000);
+    let list = |names: &[Value]| json!({ "op": "list", "repository": reference, "wildcards": [pattern], "only": names });
+    let lists: Vec<Value> = names.chunks(64).map(list).collect();
+    let mut found = Found::default();
+    for response in local.drive(&lists) {
+        assert!(response.to_string().len() < 64 << 10, "one over-long response");
+        found.take(&response);
+    }
+    assert_eq!((found.jobs, found.errors.len()), (vec![".p777 the-good-one".to_owned()], 49_999));
 }

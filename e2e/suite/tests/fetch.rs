@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use gradient_suite::model::Evaluation;
+use gradient_suite::run::Running;
 use gradient_suite::wait::{LIMIT, until_true};
 use gradient_suite::{Cluster, Said};
 
@@ -145,7 +146,13 @@ fn commits_are_evaluated_and_a_key_is_handed_over_and_deleted() {
     cluster.put_before("ssh", &script);
     cluster.up();
 
+    // A folder of a user, for temporary files, may have any name.
+    let odd = folder(&cluster, "100%25 odd?&#x", &[("x", "")]);
     let local = format!("git+file://{}", repository.display());
+    let mut command = cluster.command(&["submit", &local, "--include", "packages.*.tracked"]);
+    let _ = Running::start(command.env("TMPDIR", &odd)).end().ok();
+    assert_eq!(files_of(&odd).len(), 1, "something is left");
+
     std::fs::write(repository.join("tracked.txt"), "changed\n").expect("written");
     let said = submit(&cluster, &local, &[]).with_code(1);
     assert!(cluster.log().succeeded().contains(&format!("tracked-{commit}")));

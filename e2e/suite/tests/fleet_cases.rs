@@ -4,6 +4,7 @@ use std::path::Path;
 
 use gradient_suite::eval_case::{BY_PATTERN, CASES, SYSTEM};
 use gradient_suite::local::Local;
+use gradient_suite::lock_case::{F02, F08};
 use gradient_suite::model::Evaluation;
 use gradient_suite::wait::{LIMIT, until};
 use gradient_suite::{Cluster, check};
@@ -86,7 +87,7 @@ fn a_fleet_finds_what_every_case_holds() {
 fn a_fleet_says_why_a_flake_is_none_and_tries_it_once() {
     let cluster = Cluster::start_with(1);
     let local = Local::new();
-    let rows = [
+    let shared = [
         ("R11-none", "lacks attribute 'outputs'"),
         ("R11-notfn", "expected a function but got an integer"),
         ("R11-throws", "outputs boom"),
@@ -94,8 +95,10 @@ fn a_fleet_says_why_a_flake_is_none_and_tries_it_once() {
         ("R11-syntax", "syntax error, unexpected ';'"),
         ("R11-computed", "must be an attribute set"),
     ];
-    for (flake, words) in rows {
-        let evaluation = evaluated(&cluster, &local.shared(flake), &["*"]);
+    let shared = shared.map(|(flake, words)| (flake, local.shared(flake), words));
+    let locks = F08.iter().map(|(flake, files, words)| (*flake, local.flake(flake, files), *words));
+    for (flake, folder, words) in shared.into_iter().chain(locks) {
+        let evaluation = evaluated(&cluster, &folder, &["*"]);
         assert_eq!(evaluation.state(), "failed", "{flake}");
         assert_eq!(evaluation.entry_points.len(), 0, "{flake}");
         let errors = errors(&evaluation);
@@ -105,6 +108,20 @@ fn a_fleet_says_why_a_flake_is_none_and_tries_it_once() {
         let tries = cluster.log().hand_outs().iter().filter(|one| one.job == job).count();
         assert_eq!(tries, 1, "{flake} fails for good, and is not tried again");
     }
+    cluster.finish();
+}
+
+#[test]
+fn an_input_that_follows_another_is_that_one() {
+    let cluster = Cluster::start_with(1);
+    let local = Local::new();
+    let said = evaluated(&cluster, &local.flake("f02", F02), &["*"]);
+    assert_eq!(jobs(&said), [".direct lib", ".viaMid app"]);
+    assert_eq!(errors(&said), []);
+    // Another one for the app would be a third.
+    let builds = said.summary["builds"].as_object().expect("numbers by state");
+    assert_eq!(builds.values().filter_map(Value::as_u64).sum::<u64>(), 2, "{builds:?}");
+    cluster.check_everything();
     cluster.finish();
 }
 

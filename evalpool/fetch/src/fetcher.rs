@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::error::FetchError;
+use crate::fetcher_cache::remove_damaged_cache;
 use crate::hash::{Hashed, hash};
 use crate::inputs;
 use crate::lock::{Lock, differing, listed};
@@ -20,6 +21,7 @@ use crate::request::{LockedFlake, Reach, Request, Source, Tree};
 use crate::session::{Found, Session};
 use crate::ssh::KeyFile;
 use crate::submodules;
+use crate::walk;
 use crate::wrapper::Wrapper;
 
 /// Longest that fetching may take.
@@ -63,6 +65,9 @@ impl Fetcher {
         check_overrides(&request.overrides)
             .map_err(|error| FetchError::Refused { reason: error.to_string() })?;
         let overrides = self.located_overrides(request)?;
+        // Evaluators may use it, too, whether anything is fetched here or not.
+        let file = |source| FetchError::File { path: self.cache_home.clone(), source };
+        remove_damaged_cache(&self.cache_home).map_err(file)?;
         let session = self.session(request)?;
         let (located, hashed) = session.locate(&request.source, request.reach).await?;
         let memo = self.memo(request, &overrides, located.as_ref(), hashed.as_ref());
@@ -169,7 +174,7 @@ impl Session<'_> {
         let mut warnings = Vec::new();
         let overrides = overrides::expand(overrides, old.as_ref(), &mut warnings);
         if request.reach == Reach::Remote {
-            inputs::check_asked(&folder, old.as_ref(), &overrides)?;
+            walk::check(self, &root, &folder, &overrides, request.lock_policy).await?;
         }
         let own = reference::tree_url(&tree);
         let policy = request.lock_policy;
@@ -194,7 +199,8 @@ impl Session<'_> {
             paths.push(wrapper.path.clone());
             reference::tree_url(&wrapper)
         };
-        inputs::prefetch(self, &url, &lock, &mut warnings).await?;
+        let missing = inputs::prefetch(self, &url, &lock).await?;
+        warnings.extend(inputs::told(&missing));
         let locks = serde_json::json!({ "nodes": lock.nodes, "root": lock.root, "version": 7 });
         let submodules = if wants_submodules { Vec::new() } else { submodules::missing_in(&root) };
         let flake = LockedFlake {
@@ -206,6 +212,7 @@ impl Session<'_> {
             is_dirty,
             warnings,
             submodules,
+            missing,
         };
         Ok((flake, paths))
     }
@@ -273,7 +280,7 @@ fn path_of(input: &str) -> Vec<String> {
 }
 
 /// What is wrong with the lock file.
-fn problem(has_lock: bool, names: &[String]) -> String {
+pub(crate) fn problem(has_lock: bool, names: &[String]) -> String {
     let names = listed(names);
     match has_lock {
         true => format!("flake.lock does not match flake.nix in input {names}"),

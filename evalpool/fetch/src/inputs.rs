@@ -1,27 +1,24 @@
 //! Locked inputs into the store, so that evaluation needs no network.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use base64::Engine as _;
 use gradient_daemon::store_path_of;
 use gradient_domain::StorePath;
-use gradient_domain::flake::{HINT, Override};
+use gradient_domain::flake::HINT;
 use gradient_domain::text::cut;
 use gradient_domain::text::nix_string;
 use serde_json::{Map, Value};
 
 use crate::error::{FetchError, Retry};
-use crate::literals;
 use crate::lock::Lock;
+use crate::missing::Missing;
 use crate::reference::unpercent;
 use crate::session::Session;
+use crate::valid;
 
 /// How addresses of other machines begin.
 const REMOTE: [&str; 3] = ["https://", "http://", "ssh://"];
-
-/// Largest `flake.nix` of somebody else, in bytes.
-const FLAKE_BYTES_MAX: u64 = 1 << 20;
 
 /// Most inputs that are fetched one by one after fetching all at once failed.
 const SINGLE_MAX: usize = 1_000;
@@ -49,32 +46,7 @@ pub(crate) fn check_remote(lock: &Lock) -> Result<(), FetchError> {
     lock.locked_inputs().try_for_each(|(name, locked)| check_node(name, locked))
 }
 
-/// The same before Nix has read anything: by the lock file and by what `flake.nix` writes down, but for
-/// what is overridden.
-pub(crate) fn check_asked(
-    folder: &Path,
-    old: Option<&Lock>,
-    overrides: &[Override],
-) -> Result<(), FetchError> {
-    let paths: Vec<Vec<String>> =
-        overrides.iter().map(|one| one.input.split('/').map(str::to_owned).collect()).collect();
-    let used = old.map(|old| old.used(&paths)).unwrap_or_default();
-    used.iter().try_for_each(|(name, locked)| check_node(name, locked))?;
-    let file = folder.join("flake.nix");
-    let failed = |source| FetchError::File { path: file.clone(), source };
-    if std::fs::metadata(&file).map_err(failed)?.len() > FLAKE_BYTES_MAX {
-        let reason = format!("flake.nix has more than {FLAKE_BYTES_MAX} bytes");
-        return Err(FetchError::Refused { reason });
-    }
-    let text = std::fs::read(&file).map_err(failed)?;
-    let asked = literals::inputs(&String::from_utf8_lossy(&text));
-    let local = asked.iter().find(|asked| {
-        is_local(&asked.text) && !overrides.iter().any(|one| one.input == asked.input)
-    });
-    local.map_or(Ok(()), |asked| Err(not_everywhere(&asked.input, &asked.text)))
-}
-
-fn check_node(name: &str, locked: &Map<String, Value>) -> Result<(), FetchError> {
+pub(crate) fn check_node(name: &str, locked: &Map<String, Value>) -> Result<(), FetchError> {
     if is_remote(locked) {
         return Ok(());
     }
@@ -83,7 +55,7 @@ fn check_node(name: &str, locked: &Map<String, Value>) -> Result<(), FetchError>
     Err(not_everywhere(name, place))
 }
 
-fn not_everywhere(name: &str, place: &str) -> FetchError {
+pub(crate) fn not_everywhere(name: &str, place: &str) -> FetchError {
     let (name, place) = (name.escape_debug(), place.escape_debug());
     let reason = format!(
         "input '{name}' is '{place}', which is not the same on every machine; {HINT}, or override it"
@@ -92,7 +64,7 @@ fn not_everywhere(name: &str, place: &str) -> FetchError {
 }
 
 /// Whether a text in `flake.nix` names a place of this machine. A folder of the flake is none.
-fn is_local(text: &str) -> bool {
+pub(crate) fn is_local(text: &str) -> bool {
     let text = unpercent(text.trim()).to_ascii_lowercase();
     let Some((scheme, rest)) = text.split_once(':') else { return text.starts_with(['/', '~']) };
     match scheme {
@@ -113,60 +85,99 @@ fn is_remote(locked: &Map<String, Value>) -> bool {
     }
 }
 
-/// Inputs that are not in the store, each once.
-fn missing<'a>(lock: &'a Lock, store_dir: &Path) -> Vec<(&'a str, &'a Map<String, Value>)> {
-    let mut seen = BTreeSet::new();
+/// Inputs that are not whole in the store, each once: by their files where these are not there, and by
+/// what the store says of them where they are. A stop may have left some of them.
+async fn missing<'a>(
+    session: &Session<'_>,
+    lock: &'a Lock,
+) -> Result<Vec<(&'a str, &'a Map<String, Value>)>, FetchError> {
+    let store_dir = &session.fetcher.store_dir;
+    let is_there = |path: &StorePath| store_dir.join(path.base_name()).symlink_metadata().is_ok();
+    let there: BTreeSet<StorePath> = paths(lock).into_iter().filter(is_there).collect();
+    let mut seen = valid::of(session, there).await?;
     let inputs = lock.locked_inputs().filter(|(_, locked)| match store_path(locked) {
-        Some(path) => {
-            let is_there = store_dir.join(path.base_name()).symlink_metadata().is_ok();
-            !is_there && seen.insert(path)
-        }
+        Some(path) => seen.insert(path),
         None => true,
     });
-    inputs.collect()
+    Ok(inputs.collect())
 }
 
-/// Fetches what is missing: all at once, or one by one if that fails. What is gone is a warning, as an
-/// evaluation may do without it; what another attempt may bring is an error.
+/// Fetches what is missing: all at once, or one by one if that fails. What cannot be had is the result, as
+/// an evaluation may do without it.
 pub(crate) async fn prefetch(
     session: &Session<'_>,
     url: &str,
     lock: &Lock,
-    warnings: &mut Vec<String>,
-) -> Result<(), FetchError> {
-    let store_dir = &session.fetcher.store_dir;
-    if missing(lock, store_dir).is_empty() {
-        return Ok(());
+) -> Result<Vec<Missing>, FetchError> {
+    if missing(session, lock).await?.is_empty() {
+        return Ok(Vec::new());
     }
-    let all = session.nix(&["flake", "archive", "--json", "--no-write-lock-file", "--", url]).await;
-    match all {
-        Err(error @ FetchError::Timeout { .. }) => return Err(error),
-        Err(error) => tracing::info!(%error, "inputs are fetched one by one"),
-        Ok(_) => return Ok(()),
-    }
+    let all = ["flake", "archive", "--json", "--no-write-lock-file", "--", url];
+    let mut is_down = match session.nix_until(&all, session.share_of(2)).await {
+        Err(error) => {
+            tracing::info!(%error, "inputs are fetched one by one");
+            error.retry() == Retry::Backoff
+        }
+        Ok(_) => return Ok(Vec::new()),
+    };
+    let names = lock.paths();
+    let open: Vec<_> = missing(session, lock).await?.into_iter().take(SINGLE_MAX).collect();
     let mut failed = Vec::new();
-    for (name, locked) in missing(lock, store_dir).into_iter().take(SINGLE_MAX) {
-        let locked = Value::from(locked.clone()).to_string();
+    for (n, (name, locked)) in open.iter().enumerate() {
+        let json = Value::from((*locked).clone()).to_string();
         let tree =
-            format!("(builtins.fetchTree (builtins.fromJSON {})).outPath", nix_string(&locked));
-        match session.nix(&["eval", "--raw", "--expr", &tree]).await {
+            format!("(builtins.fetchTree (builtins.fromJSON {})).outPath", nix_string(&json));
+        // One that hangs leaves their time to the others, and something to the evaluation.
+        let until = session.share_of(open.len() - n + 1);
+        // Where the network is down for one, it is not waited for again and again.
+        let attempts = if is_down { "1" } else { "5" };
+        let arguments =
+            ["eval", "--raw", "--option", "download-attempts", attempts, "--expr", &tree];
+        match session.nix_until(&arguments, until).await {
             Ok(_) => {}
-            Err(error @ FetchError::Timeout { .. }) => return Err(error),
-            // An evaluation without it would fail for good.
-            Err(error) if error.retry() == Retry::Backoff => return Err(error),
-            Err(error) => failed.push((name.to_owned(), error.to_string())),
+            Err(error @ (FetchError::Program { .. } | FetchError::File { .. })) => {
+                return Err(error);
+            }
+            Err(error) => {
+                is_down |= error.retry() == Retry::Backoff;
+                let input = names.get(name).map_or_else(|| (*name).to_owned(), String::clone);
+                failed.push(Missing::new(input, locked, said(&error), error.retry()));
+            }
         }
     }
-    warnings.extend(told(failed));
-    Ok(())
+    Ok(failed)
+}
+
+/// The last error of what Nix said, with what git said before it; all if there is none.
+fn cause(said: &str) -> String {
+    let lines = said.lines().map(str::trim_start);
+    let last = lines.clone().enumerate().filter(|(_, line)| line.starts_with("error: ")).last();
+    let Some((last, _)) = last else { return said.trim().to_owned() };
+    let of_git = lines.clone().take(last).filter(|line| line.starts_with("fatal: "));
+    let lines: Vec<&str> = of_git.chain(lines.clone().skip(last)).collect();
+    lines.join("\n").trim().trim_start_matches("error: ").to_owned()
+}
+
+/// What is wrong with an input; which flake asks for it is clear.
+fn said(error: &FetchError) -> String {
+    let text = match error {
+        FetchError::Reference { said, .. } | FetchError::Passing { said, .. } => cause(said),
+        FetchError::Timeout { limit_secs, .. } => format!("it takes longer than {limit_secs} s"),
+        FetchError::Refused { .. }
+        | FetchError::Lock { .. }
+        | FetchError::NotLocked { .. }
+        | FetchError::TooLarge { .. }
+        | FetchError::Answer { .. }
+        | FetchError::Program { .. }
+        | FetchError::File { .. } => error.to_string(),
+    };
+    cut(text, WARNING_BYTES_MAX)
 }
 
 /// What is said about inputs that cannot be had: of the first ones why, of the others how many.
-fn told(failed: Vec<(String, String)>) -> Vec<String> {
-    let more = failed.len().saturating_sub(WARNINGS_MAX);
-    let failed = failed.into_iter().take(WARNINGS_MAX);
-    let warning = |(name, error)| format!("input '{name}' cannot be fetched: {error}");
-    let mut told: Vec<String> = failed.map(|one| cut(warning(one), WARNING_BYTES_MAX)).collect();
+pub(crate) fn told(missing: &[Missing]) -> Vec<String> {
+    let mut told: Vec<String> = missing.iter().take(WARNINGS_MAX).map(Missing::told).collect();
+    let more = missing.len().saturating_sub(WARNINGS_MAX);
     if more > 0 {
         told.push(format!("{more} more inputs cannot be fetched"));
     }
@@ -183,9 +194,25 @@ mod tests {
     }
 
     #[test]
+    fn of_all_that_nix_says_the_cause_is_told() {
+        for (said, expected) in [
+            ("error: no", "no"),
+            (
+                "warning: a\nerror:\n  … while x\n\n  error: no (error: b)\nend",
+                "no (error: b)\nend",
+            ),
+            ("fatal: no way\nerror:\n  … while x\n  error: no rev", "fatal: no way\nerror: no rev"),
+            ("nothing known ", "nothing known"),
+        ] {
+            assert_eq!(cause(said), expected);
+        }
+    }
+
+    #[test]
     fn what_is_said_about_many_inputs_is_short() {
-        let failed: Vec<_> = (0..300).map(|n| (n.to_string(), "e".repeat(100_000))).collect();
-        let told = told(failed);
+        let error = FetchError::said("r", &"e".repeat(100_000));
+        let one = |n: i32| Missing::new(n.to_string(), &Map::new(), said(&error), Retry::Never);
+        let told = told(&(0..300).map(one).collect::<Vec<Missing>>());
         assert_eq!(told.last().map(String::as_str), Some("280 more inputs cannot be fetched"));
         assert!(told.concat().len() < 30_000 && told[0].starts_with("input '0'"));
     }

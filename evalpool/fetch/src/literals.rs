@@ -7,12 +7,16 @@
 /// Most names that lead to an input; one below more has no name.
 const NAMES_MAX: usize = 64;
 
-/// A text below `inputs`.
+/// A text, `true` or `false` below `inputs`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Literal {
     /// The input, `a/b` for the input `b` of `a`.
     pub(crate) input: String,
+    /// What it says of the input, such as `url`; empty if that is unclear.
+    pub(crate) attribute: String,
     pub(crate) text: String,
+    /// Whether it stands in quotes or is an address.
+    pub(crate) is_text: bool,
 }
 
 /// What a bracket or a quote opened.
@@ -26,7 +30,7 @@ enum Level {
     Indented(String),
 }
 
-/// Texts and addresses without quotes below the attribute `inputs`.
+/// Texts, addresses without quotes, `true` and `false` below the attribute `inputs`.
 pub(crate) fn inputs(file: &str) -> Vec<Literal> {
     let mut lexer = Lexer {
         rest: file,
@@ -85,12 +89,14 @@ impl<'a> Lexer<'a> {
             self.skip(comment.find("*/").map_or(rest.len(), |end| end + 4));
         } else if address > 0 {
             let address = self.skip(address).to_owned();
-            self.found(address);
+            self.found(address, true);
         } else if rest.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
             let name =
                 self.skip(token(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '\'' | '-')));
             if is_name {
                 self.names.push(name.to_owned());
+            } else if matches!(name, "true" | "false") {
+                self.found(name.to_owned(), false);
             }
         } else if self.takes("''") {
             next = Some(Level::Indented(String::new()));
@@ -168,21 +174,25 @@ impl<'a> Lexer<'a> {
     fn ended(&mut self, text: String) {
         match self.levels.last() {
             Some(Level::Code { is_name: true, .. }) => self.names.push(text),
-            _ => self.found(text),
+            _ => self.found(text, true),
         }
     }
 
-    fn found(&mut self, text: String) {
+    fn found(&mut self, text: String, is_text: bool) {
         let [first, path @ ..] = self.names.as_slice() else { return };
         if first != "inputs" {
             return;
         }
-        if path.len() > NAMES_MAX {
-            return self.found.push(Literal { input: String::new(), text });
-        }
+        let (path, attribute) = match path {
+            [path @ .., attribute] if path.len() < NAMES_MAX && path.len() % 2 == 1 => {
+                (path, attribute.clone())
+            }
+            path if path.len() <= NAMES_MAX => (path, String::new()),
+            _ => (&[][..], String::new()),
+        };
         // Between two names of inputs is the word `inputs`.
         let input: Vec<&str> = path.iter().step_by(2).map(String::as_str).collect();
-        self.found.push(Literal { input: input.join("/"), text });
+        self.found.push(Literal { input: input.join("/"), attribute, text, is_text });
     }
 }
 
@@ -215,7 +225,8 @@ mod tests {
     use super::*;
 
     fn found(file: &str) -> Vec<(String, String)> {
-        inputs(file).into_iter().map(|one| (one.input, one.text)).collect()
+        let texts = inputs(file).into_iter().filter(|one| one.is_text);
+        texts.map(|one| (one.input, one.text)).collect()
     }
 
     #[test]
@@ -235,6 +246,14 @@ mod tests {
         let nested = r#"{ inputs.a = { inputs.b.url = "u"; url = "v"; }; outputs = _: "w"; }"#;
         let expected = [("a/b", "u"), ("a", "v")].map(|(a, b)| (a.to_owned(), b.to_owned()));
         assert_eq!(found(nested), expected);
+    }
+
+    #[test]
+    fn what_is_said_of_an_input_is_told_apart() {
+        let file = r#"{ inputs.a = { url = "u"; flake = false; inputs.b.follows = "c"; }; inputs.d = "e"; }"#;
+        let found = inputs(file).into_iter().map(|one| [one.input, one.attribute, one.text]);
+        let found: Vec<String> = found.map(|one| one.join(" ")).collect();
+        assert_eq!(found, ["a url u", "a flake false", "a/b follows c", "d  e"]);
     }
 
     #[test]

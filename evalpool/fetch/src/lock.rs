@@ -1,6 +1,6 @@
 //! Lock files: reading, comparing, and which inputs a completed lock added.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::path::Path;
 
@@ -70,6 +70,13 @@ impl Lock {
         self.node_at(path, &mut 0).is_some()
     }
 
+    /// What is locked for an input of the flake itself, if it is not followed.
+    pub(crate) fn node_of(&self, path: &[String]) -> Option<&Value> {
+        let (name, parents) = path.split_last()?;
+        let parent = self.node_at(parents, &mut 0)?;
+        self.nodes.get(self.inputs(parent)?.get(name)?.as_str()?)
+    }
+
     /// The node of an input. `steps` bounds follows that lead in a circle.
     fn node_at(&self, path: &[String], steps: &mut usize) -> Option<&str> {
         let mut at = self.root.as_str();
@@ -89,6 +96,22 @@ impl Lock {
             };
         }
         Some(at)
+    }
+
+    /// A path to each node, of the shortest ones.
+    pub(crate) fn paths(&self) -> BTreeMap<&str, String> {
+        let mut paths = BTreeMap::from([(self.root.as_str(), String::new())]);
+        let mut open = VecDeque::from([self.root.as_str()]);
+        while let Some(node) = open.pop_front() {
+            let at = paths.get(node).cloned().unwrap_or_default();
+            for (name, to) in self.inputs(node).into_iter().flatten() {
+                let Some(to) = to.as_str().filter(|to| !paths.contains_key(to)) else { continue };
+                let separator = if at.is_empty() { "" } else { "/" };
+                paths.insert(to, format!("{at}{separator}{name}"));
+                open.push_back(to);
+            }
+        }
+        paths
     }
 
     /// The locked attributes of every input that has a place of its own, in order of nodes.
@@ -280,6 +303,20 @@ mod tests {
         };
         assert_eq!(names("a/c"), ["a", "c"]);
         assert_eq!(names("a"), ["a", "c"]);
+    }
+
+    #[test]
+    fn nodes_are_named_by_their_shortest_path() {
+        let file = lock(json!({
+            "root": {"inputs": {"a": "a", "z": "b_2"}},
+            "a": {"inputs": {"b": "b", "c": "b_2", "up": "root", "f": ["z"]}},
+            "b": {"inputs": {"deep": "d"}}, "b_2": {}, "d": {}, "unused": {},
+        }));
+        let paths: Vec<(&str, String)> = file.paths().into_iter().collect();
+        let expected = [("a", "a"), ("b", "a/b"), ("b_2", "z"), ("d", "a/b/deep"), ("root", "")];
+        assert_eq!(paths, expected.map(|(node, path)| (node, path.to_owned())));
+        let path = |text: &str| text.split('/').map(str::to_owned).collect::<Vec<String>>();
+        assert!(file.node_of(&path("a/b")).is_some() && file.node_of(&path("a/f")).is_none());
     }
 
     #[test]

@@ -121,6 +121,7 @@ mod tests {
             is_dirty: false,
             warnings: Vec::new(),
             submodules: Vec::new(),
+            missing: Vec::new(),
         };
         Entry::new(flake, vec![path.clone()])
     }

@@ -4,6 +4,8 @@ use gradient_domain::flake::{Commit, LockPolicy, Override};
 use gradient_domain::{SshKey, StorePath};
 use serde::{Deserialize, Serialize};
 
+use crate::missing::Missing;
+
 /// A flake to be made ready for evaluation.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -88,6 +90,9 @@ pub struct LockedFlake {
     pub warnings: Vec<String>,
     /// Folders of git submodules that were not fetched.
     pub submodules: Vec<String>,
+    /// Inputs that could not be fetched; each is among the warnings, too. What has such is not remembered.
+    #[serde(skip)]
+    pub missing: Vec<Missing>,
 }
 
 impl LockedFlake {
@@ -97,9 +102,19 @@ impl LockedFlake {
         self.not_locked.is_empty() && !self.is_dirty
     }
 
-    /// What to do about an evaluation error that a missing submodule causes.
+    /// The input whose absence an evaluation error is about.
+    #[must_use]
+    pub fn missing_for(&self, error: &str) -> Option<&Missing> {
+        self.missing.iter().find(|missing| missing.is_cause(error))
+    }
+
+    /// Why there is an evaluation error, or what to do about it, where the fetch step knows: an input or a
+    /// submodule was not fetched.
     #[must_use]
     pub fn hint_on(&self, error: &str) -> Option<String> {
-        crate::submodules::hint_on(&self.submodules, error)
+        match self.missing_for(error) {
+            Some(missing) => Some(missing.told()),
+            None => crate::submodules::hint_on(&self.submodules, error),
+        }
     }
 }

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::error::FetchError;
 use crate::fetcher::Fetcher;
+use crate::fetcher_cache;
 use crate::hash::{Hashed, hash};
 use crate::lock::LockFileError;
 use crate::process::{ANSWER_BYTES_MAX, Answer, NoAnswer, run};
@@ -81,7 +82,7 @@ impl Session<'_> {
         }
         let mut git = Command::new("git");
         git.arg("-C").arg(top).args(["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]);
-        let answer = self.run(&mut git, Path::new("git")).await?;
+        let answer = self.run(&mut git, Path::new("git"), self.until).await?;
         let commit = String::from_utf8_lossy(&answer.stdout).trim().to_owned();
         if !answer.status.success() || commit.is_empty() {
             let reason = format!("'{}' has no commit yet: {}", top.display(), answer.stderr.trim());
@@ -130,8 +131,39 @@ impl Session<'_> {
             .map_err(|source| FetchError::Answer { reference: self.reference.clone(), source })
     }
 
+    /// The end of one of so many equal parts of the time that is left.
+    pub(crate) fn share_of(&self, parts: usize) -> Instant {
+        let now = Instant::now();
+        let parts = u32::try_from(parts).unwrap_or(u32::MAX).max(1);
+        now + self.until.saturating_duration_since(now) / parts
+    }
+
     /// Runs `nix` with these arguments; what it refuses is an error.
     pub(crate) async fn nix(&self, arguments: &[&str]) -> Result<Answer, FetchError> {
+        self.nix_until(arguments, self.until).await
+    }
+
+    /// The same with an end that may come before that of the fetch. A broken cache of fetches is thrown
+    /// away, and all is done again without it.
+    pub(crate) async fn nix_until(
+        &self,
+        arguments: &[&str],
+        until: Instant,
+    ) -> Result<Answer, FetchError> {
+        let mut answer = self.nix_once(arguments, until).await?;
+        if !answer.status.success() && fetcher_cache::is_damaged(&answer.stderr) {
+            tracing::warn!(said = answer.stderr, "the cache of fetches is broken and made anew");
+            let file = |source| FetchError::File { path: self.cache_home().to_owned(), source };
+            fetcher_cache::remove(self.cache_home()).map_err(file)?;
+            answer = self.nix_once(arguments, until).await?;
+        }
+        match answer.status.success() {
+            true => Ok(answer),
+            false => Err(FetchError::said(&self.reference, &answer.stderr)),
+        }
+    }
+
+    async fn nix_once(&self, arguments: &[&str], until: Instant) -> Result<Answer, FetchError> {
         let fetcher = self.fetcher;
         let mut command = Command::new(&fetcher.nix);
         command
@@ -140,17 +172,22 @@ impl Session<'_> {
             .args(["--option", "flake-registry", "", "--option", "accept-flake-config", "false"])
             .args(["--option", "warn-dirty", "false"])
             .args(arguments);
-        let answer = self.run(&mut command, &fetcher.nix).await?;
-        match answer.status.success() {
-            true => Ok(answer),
-            false => Err(FetchError::said(&self.reference, &answer.stderr)),
-        }
+        self.run(&mut command, &fetcher.nix, until).await
     }
 
-    async fn run(&self, command: &mut Command, program: &Path) -> Result<Answer, FetchError> {
-        let cache_home = self.key.as_ref().map_or(&*self.fetcher.cache_home, KeyFile::cache_home);
+    fn cache_home(&self) -> &Path {
+        self.key.as_ref().map_or(&*self.fetcher.cache_home, KeyFile::cache_home)
+    }
+
+    async fn run(
+        &self,
+        command: &mut Command,
+        program: &Path,
+        until: Instant,
+    ) -> Result<Answer, FetchError> {
+        let started = Instant::now();
         command
-            .env("NIX_CACHE_HOME", cache_home)
+            .env("NIX_CACHE_HOME", self.cache_home())
             .env("NIX_USER_CONF_FILES", "/dev/null")
             .env("GIT_TERMINAL_PROMPT", "0")
             .env("SSH_ASKPASS_REQUIRE", "never")
@@ -164,11 +201,14 @@ impl Session<'_> {
             command.env("GIT_SSH_COMMAND", "ssh -o BatchMode=yes");
         }
         let reference = || self.reference.clone();
-        run(command, self.until).await.map_err(|error| match error {
+        run(command, until).await.map_err(|error| match error {
             NoAnswer::Start(source) => FetchError::Program { program: program.to_owned(), source },
             NoAnswer::Late => FetchError::Timeout {
                 reference: reference(),
-                limit_secs: self.fetcher.timeout.as_secs(),
+                limit_secs: match until == self.until {
+                    true => self.fetcher.timeout.as_secs(),
+                    false => until.saturating_duration_since(started).as_secs(),
+                },
             },
             NoAnswer::TooLarge => {
                 FetchError::TooLarge { reference: reference(), limit_bytes: ANSWER_BYTES_MAX }

@@ -1,5 +1,6 @@
-//! What memory decides: who is recycled after a call, who is killed in the middle of one - for its
-//! own size or because the machine runs short -, and whether another child may begin. All sizes are bytes, all times milliseconds.
+//! What memory decides: who is recycled after a call, who is killed in the middle of one, for its own
+//! size or because the machine runs short, and whether another child may begin. All sizes are bytes,
+//! all times milliseconds.
 
 const MIB: u64 = 1024 * 1024;
 

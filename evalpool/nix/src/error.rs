@@ -46,13 +46,17 @@ const REPEATABLE: [&str; 8] = [
     "InfiniteRecursionError",
 ];
 
+/// What Nix says before the reference of an input in quotes that it could not fetch.
+const FETCHING: &str = "while fetching the input '";
+
 /// Words of errors of these types that do not follow from the flake: a limit, a setting, and what came
 /// over the network.
-const PASSING: [&str; 5] = [
+const PASSING: [&str; 6] = [
     "stack overflow",
     "'allow-import-from-derivation' is disabled",
     "hash mismatch",
     "unable to download",
+    FETCHING,
     "restricted mode",
 ];
 
@@ -91,6 +95,16 @@ pub(crate) fn strip_ansi(text: &str) -> String {
     plain
 }
 
+/// What an error is about: its own text and, where an input could not be fetched, which one. Nix says so in
+/// the trace only.
+pub(crate) fn with_input(text: &str, full: &str) -> String {
+    let input = full.rsplit_once(FETCHING).and_then(|(_, rest)| rest.split('\'').next());
+    match input {
+        Some(input) => format!("fetching the input '{input}' failed: {text}"),
+        None => text.to_owned(),
+    }
+}
+
 /// The innermost position of a full error text, which Nix prints last.
 pub(crate) fn last_position(full: &str) -> Option<String> {
     let is_position = |text: &str| {
@@ -105,6 +119,8 @@ pub(crate) fn last_position(full: &str) -> Option<String> {
         .filter_map(|line| line.trim().strip_prefix("at ")?.strip_suffix(':'))
         // Our own expression is no place in the user's source.
         .filter(|text| !text.starts_with("«string»"))
+        // Nor is where Nix fetches the inputs.
+        .filter(|text| !text.starts_with("«nix-internal»/call-flake.nix"))
         .find(|text| is_position(text))
         .map(str::to_owned)
 }
@@ -155,6 +171,7 @@ mod tests {
             ),
             ("nix::EvalError", "hash mismatch in file downloaded from 'http://x'", false),
             ("nix::EvalError", "NAR hash mismatch in input", false),
+            ("nix::EvalError", "… while fetching the input 'github:o/r'\nerror: no", false),
             ("nix::RestrictedPathError", "access to /x is forbidden in pure mode", false),
             ("nix::InvalidPathError", "path is not valid", false),
             ("nix::Error", "import from derivation failed", false),
@@ -164,6 +181,15 @@ mod tests {
         for (name, message, expected) in rows {
             assert_eq!(is_repeatable(name, message), expected, "{name} {message}");
         }
+    }
+
+    #[test]
+    fn an_input_that_cannot_be_fetched_is_named() {
+        let full = "error:\n  … from call site\n    at /a/flake.nix:3:5:\n  … while calling\n    at \
+            «nix-internal»/call-flake.nix:56:11:\n  … while fetching the input 'github:o/r'\n  error: no";
+        assert_eq!(with_input("no", full), "fetching the input 'github:o/r' failed: no");
+        assert_eq!(last_position(full).as_deref(), Some("/a/flake.nix:3:5"));
+        assert_eq!(with_input("no", "error: no"), "no");
     }
 
     #[test]

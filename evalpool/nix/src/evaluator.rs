@@ -9,7 +9,9 @@ use gradient_domain::text::nix_string;
 use gradient_ipc::message::{real_store_dir, with_store_names};
 
 use crate::bytes::{bytes, c_string, push_bytes};
-use crate::error::{EvalError, foreign, is_repeatable, last_position, strip_ansi, trace};
+use crate::error::{
+    EvalError, foreign, is_repeatable, last_position, strip_ansi, trace, with_input,
+};
 use crate::ffi::{self, Context, EvalState, Store};
 use crate::library::Nix;
 use crate::value::Value;
@@ -240,7 +242,7 @@ impl Evaluator {
         match message.trim() {
             "" if full.is_empty() => EvalError::plain(format!("Nix failed with code {code}")),
             "" => EvalError::plain(full),
-            text => EvalError { message: text.to_owned(), position, is_repeatable },
+            text => EvalError { message: with_input(text, &full), position, is_repeatable },
         }
     }
 }

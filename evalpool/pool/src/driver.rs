@@ -1,25 +1,31 @@
 //! The hidden `--eval-driver <file>`: one JSON request per line through a real subprocess, one JSON
 //! response per line out. For tests that want to see both sides of the wire.
+//!
+//! Nothing is evaluated but what is locked. Any other reference goes through the fetch step first, as it
+//! does in a worker; `lock` shows what that made of it.
 
+mod wire;
+
+use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::Arc;
 
-use gradient_domain::AttrPath;
-use gradient_domain::pattern::{Pattern, PatternSet};
+use gradient_domain::flake::{LockPolicy, is_locked};
+use gradient_domain::pattern::PatternSet;
 use gradient_evalcache::Folder;
 use gradient_ipc::discovery::Crash;
 use gradient_ipc::message::{
-    CacheFile, Failure, FetchInput, FetchOk, Fingerprint, FingerprintOk, List, ListOk, Plan,
-    PlanOk, Request, Response, Source,
+    CacheFile, FetchInput, Fingerprint, List, Plan, Request, Response, Source,
 };
 use gradient_ipc::shard::{Recursion, Shard};
-use gradient_ipc::tree::{AttrError, Job};
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::pool::Pool;
 use crate::settings::PoolSettings;
-use crate::transport::{Answer, SpawnError, Transport, unexpected};
+use crate::transport::{Answer, SpawnError, Transport};
+use wire::{Line, failure, lock_line, response_line};
 
 /// Why the driver stopped early.
 #[derive(Debug, thiserror::Error)]
@@ -41,72 +47,72 @@ pub enum DriverError {
     Spawn(#[from] SpawnError),
 }
 
-#[derive(Deserialize)]
-#[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
-enum Line {
-    Plan {
-        repository: String,
-        wildcards: Vec<String>,
-        #[serde(default)]
-        input_overrides: Vec<(String, String)>,
-    },
-    List {
-        repository: String,
-        wildcards: Vec<String>,
-        only: Option<Vec<String>>,
-        #[serde(default)]
-        input_overrides: Vec<(String, String)>,
-    },
-    Fingerprint {
-        repository: String,
-        #[serde(default)]
-        input_overrides: Vec<(String, String)>,
-    },
-    Checkpoint {
-        repository: String,
-        #[serde(default)]
-        input_overrides: Vec<(String, String)>,
-    },
-    FetchInput {
-        locked: String,
-        git_ssh_command: Option<String>,
-    },
-    Shutdown,
+/// What the fetch step is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Asked {
+    /// Any flake reference.
+    pub repository: String,
+    /// Other flakes in the place of inputs.
+    pub overrides: Vec<(String, String)>,
+    /// Whether an incomplete lock file is refused.
+    pub is_strict: bool,
 }
 
-#[derive(Serialize)]
-struct ShardLine {
-    pattern: String,
-    only: Option<Vec<String>>,
-}
-
-impl From<Shard> for ShardLine {
-    fn from(shard: Shard) -> ShardLine {
-        let pattern = Pattern { exclude: false, segments: shard.pattern };
-        ShardLine { pattern: pattern.to_string(), only: shard.only }
+impl Asked {
+    /// What an incomplete lock file means.
+    #[must_use]
+    pub fn lock_policy(&self) -> LockPolicy {
+        match self.is_strict {
+            true => LockPolicy::Strict,
+            false => LockPolicy::Complete,
+        }
     }
 }
 
-/// Runs the requests of a file and prints the responses.
+/// A flake that can be evaluated.
+#[derive(Clone)]
+pub struct Locked {
+    /// What to evaluate, locked.
+    pub url: String,
+    /// Its complete lock file; empty if nobody looked.
+    pub locks: String,
+    /// Inputs that its own lock file does not lock, by path.
+    pub not_locked: Vec<String>,
+    /// What the user should know.
+    pub warnings: Vec<String>,
+    /// What to do about an error of the evaluation, where the fetch step knows.
+    pub hint: Hint,
+}
+
+/// From an error to what to do about it.
+pub type Hint = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+impl Locked {
+    /// A reference that needs no fetch step.
+    #[must_use]
+    pub fn as_it_is(url: String) -> Self {
+        let hint: Hint = Arc::new(|_| None);
+        Self { url, locks: String::new(), not_locked: Vec::new(), warnings: Vec::new(), hint }
+    }
+}
+
+impl fmt::Debug for Locked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locked").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+/// Runs the requests of a file and prints the responses. `lock` is the fetch step.
 ///
 /// # Errors
 /// If a line is no request, or there is no subprocess to ask. A call that fails is a response.
 pub async fn run(
     file: &Path,
     settings: PoolSettings,
-    lock: impl AsyncFn(&str, &[(String, String)]) -> Result<Locked, String>,
+    lock: impl AsyncFn(&Asked) -> Result<Locked, String>,
 ) -> Result<(), DriverError> {
     let requests = std::fs::read_to_string(file)?;
     run_lines(&requests, settings, &mut io::stdout().lock(), lock).await
-}
-
-/// A flake with other flakes in the place of inputs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Locked {
-    /// What to evaluate, locked.
-    pub url: String,
-    /// Its complete lock file.
-    pub locks: String,
 }
 
 /// As [`run`], from text and to any writer.
@@ -117,9 +123,10 @@ pub async fn run_lines(
     requests: &str,
     settings: PoolSettings,
     output: &mut impl Write,
-    lock: impl AsyncFn(&str, &[(String, String)]) -> Result<Locked, String>,
+    lock: impl AsyncFn(&Asked) -> Result<Locked, String>,
 ) -> Result<(), DriverError> {
-    let mut driver = Driver { pool: Pool::new(settings)?, child: None, lock };
+    let mut driver =
+        Driver { pool: Pool::new(settings)?, child: None, lock, locked: BTreeMap::new() };
     for (n, text) in requests.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()) {
         let line: Line = serde_json::from_str(text)
             .map_err(|source| DriverError::Request { line: n + 1, source })?;
@@ -135,98 +142,117 @@ pub async fn run_lines(
 struct Driver<L> {
     pool: Pool,
     child: Option<Transport>,
-    /// Puts other flakes in the place of inputs.
+    /// The fetch step.
     lock: L,
+    /// What it made of references: one file of requests is about one state of them.
+    locked: BTreeMap<Asked, Locked>,
 }
 
-impl<L: AsyncFn(&str, &[(String, String)]) -> Result<Locked, String>> Driver<L> {
+impl<L: AsyncFn(&Asked) -> Result<Locked, String>> Driver<L> {
     /// The response to a line; none to a shutdown.
     async fn line(&mut self, line: Line) -> Result<Option<Value>, SpawnError> {
         let response = match line {
+            Line::Lock { repository, input_overrides: overrides, strict_lock: is_strict } => {
+                let asked = Asked { repository, overrides, is_strict };
+                self.fetched(asked).await.map(|locked| lock_line(&locked))
+            }
             Line::Plan { repository, wildcards, input_overrides } => {
-                match self.locked(repository, &input_overrides, wildcards).await {
-                    Ok((locked, set)) => self.plan(locked, set).await?,
-                    Err(message) => failure(&message),
+                match self.flake(repository, input_overrides, wildcards).await {
+                    Ok((locked, set)) => Ok(self.plan(&locked, set).await?),
+                    Err(message) => Err(message),
                 }
             }
             Line::List { repository, wildcards, only, input_overrides } => {
-                match self.locked(repository, &input_overrides, wildcards).await {
-                    Ok((locked, set)) => self.list(locked, set, only).await?,
-                    Err(message) => failure(&message),
+                match self.flake(repository, input_overrides, wildcards).await {
+                    Ok((locked, set)) => Ok(self.list(&locked, set, only).await?),
+                    Err(message) => Err(message),
                 }
             }
             Line::Fingerprint { repository, input_overrides } => {
-                match self.overridden(repository, &input_overrides).await {
-                    Ok(Locked { url, locks }) => {
-                        let of = Fingerprint { reference: url, locks };
-                        self.ask(Request::Fingerprint(of)).await?
+                match self.locked(repository, input_overrides).await {
+                    Ok(locked) => {
+                        let of = Request::Fingerprint(fingerprint_of(&locked));
+                        Ok(self.ask(of, Some(&locked)).await?)
                     }
-                    Err(message) => failure(&message),
+                    Err(message) => Err(message),
                 }
             }
             Line::Checkpoint { repository, input_overrides } => {
-                match self.overridden(repository, &input_overrides).await {
+                match self.locked(repository, input_overrides).await {
                     Ok(locked) => match self.cache_of(&locked).await? {
-                        Some(cache) => self.ask(Request::Checkpoint(cache)).await?,
-                        None => failure("there is no evaluation cache of this flake"),
+                        Some(cache) => Ok(self.ask(Request::Checkpoint(cache), None).await?),
+                        None => Err("there is no evaluation cache of this flake".to_owned()),
                     },
-                    Err(message) => failure(&message),
+                    Err(message) => Err(message),
                 }
             }
             Line::FetchInput { locked, git_ssh_command } => {
-                let has_key = git_ssh_command.is_some();
-                if has_key {
-                    // Nor does one that has evaluated learn of a key.
-                    self.shutdown().await;
-                }
-                let input = FetchInput { locked, git_ssh_command };
-                let response = self.ask(Request::FetchInput(input)).await?;
-                if has_key {
-                    // Whoever was told of a key evaluates nothing.
-                    self.shutdown().await;
-                }
-                response
+                Ok(self.fetch_input(FetchInput { locked, git_ssh_command }).await?)
             }
             Line::Shutdown => {
                 self.shutdown().await;
                 return Ok(None);
             }
         };
-        Ok(Some(response))
+        Ok(Some(response.unwrap_or_else(|message| failure(&message))))
+    }
+
+    async fn fetch_input(&mut self, input: FetchInput) -> Result<Value, SpawnError> {
+        let has_key = input.git_ssh_command.is_some();
+        if has_key {
+            // Nor does one that has evaluated learn of a key.
+            self.shutdown().await;
+        }
+        let response = self.ask(Request::FetchInput(input), None).await?;
+        if has_key {
+            // Whoever was told of a key evaluates nothing.
+            self.shutdown().await;
+        }
+        Ok(response)
     }
 
     /// What is evaluated, and what of it.
-    async fn locked(
-        &self,
+    async fn flake(
+        &mut self,
         repository: String,
-        overrides: &[(String, String)],
+        overrides: Vec<(String, String)>,
         wildcards: Vec<String>,
     ) -> Result<(Locked, PatternSet), String> {
         let set = PatternSet::from_texts(wildcards).map_err(|error| error.to_string())?;
-        Ok((self.overridden(repository, overrides).await?, set))
+        Ok((self.locked(repository, overrides).await?, set))
     }
 
-    /// A repository as it was given, or with other flakes in the place of inputs.
-    async fn overridden(
-        &self,
+    /// A repository as it was given if it is locked, or else as the fetch step has it.
+    async fn locked(
+        &mut self,
         repository: String,
-        overrides: &[(String, String)],
+        overrides: Vec<(String, String)>,
     ) -> Result<Locked, String> {
-        match overrides {
-            [] => Ok(Locked { url: repository, locks: String::new() }),
-            overrides => (self.lock)(&repository, overrides).await,
+        if overrides.is_empty() && is_locked(&repository) {
+            return Ok(Locked::as_it_is(repository));
         }
+        self.fetched(Asked { repository, overrides, is_strict: false }).await
     }
 
-    async fn plan(&mut self, locked: Locked, set: PatternSet) -> Result<Value, SpawnError> {
+    async fn fetched(&mut self, asked: Asked) -> Result<Locked, String> {
+        if let Some(locked) = self.locked.get(&asked) {
+            return Ok(locked.clone());
+        }
+        let locked = (self.lock)(&asked).await?;
+        self.locked.insert(asked, locked.clone());
+        Ok(locked)
+    }
+
+    async fn plan(&mut self, locked: &Locked, set: PatternSet) -> Result<Value, SpawnError> {
         let source = self.source(locked).await?;
         let patterns = set.includes.into_iter().map(|include| include.segments).collect();
-        self.ask(Request::Plan(Plan { source, patterns, recursion: Recursion::Pattern })).await
+        let plan = Plan { source, patterns, recursion: Recursion::Pattern };
+        self.ask(Request::Plan(plan), Some(locked)).await
     }
 
     async fn list(
         &mut self,
-        locked: Locked,
+        locked: &Locked,
         set: PatternSet,
         only: Option<Vec<String>>,
     ) -> Result<Value, SpawnError> {
@@ -236,22 +262,20 @@ impl<L: AsyncFn(&str, &[(String, String)]) -> Result<Locked, String>> Driver<L> 
         };
         let source = self.source(locked).await?;
         let shard = Shard { only, ..Shard::whole(include.segments.clone(), Recursion::Pattern) };
-        self.ask(Request::List(List { source, shard, excludes })).await
+        self.ask(Request::List(List { source, shard, excludes }), Some(locked)).await
     }
 
     /// What a request is about, with its evaluation cache.
-    async fn source(&mut self, locked: Locked) -> Result<Source, SpawnError> {
-        let cache = self.cache_of(&locked).await?;
-        Ok(Source { cache, ..Source::flake(locked.url) })
+    async fn source(&mut self, locked: &Locked) -> Result<Source, SpawnError> {
+        let cache = self.cache_of(locked).await?;
+        Ok(Source { cache, ..Source::flake(locked.url.clone()) })
     }
 
     async fn cache_of(&mut self, locked: &Locked) -> Result<Option<CacheFile>, SpawnError> {
         let Some(folder) = self.pool.inner.settings.eval_cache.clone() else {
             return Ok(None);
         };
-        let Locked { url, locks } = locked.clone();
-        let of = Fingerprint { reference: url, locks };
-        let answer = self.call(&Request::Fingerprint(of)).await?;
+        let answer = self.call(&Request::Fingerprint(fingerprint_of(locked))).await?;
         let Ok(Answer { response: Response::FingerprintOk(found), .. }) = answer else {
             return Ok(None);
         };
@@ -261,11 +285,13 @@ impl<L: AsyncFn(&str, &[(String, String)]) -> Result<Locked, String>> Driver<L> 
         }))
     }
 
-    async fn ask(&mut self, request: Request) -> Result<Value, SpawnError> {
+    /// The response to a request, about a flake if it is about one.
+    async fn ask(&mut self, request: Request, of: Option<&Locked>) -> Result<Value, SpawnError> {
         Ok(match self.call(&request).await? {
             Ok(answer) => {
-                let warnings = answer.warnings.into_iter().map(|warning| warning.text).collect();
-                response_line(answer.response, warnings)
+                let fetching = of.into_iter().flat_map(|locked| locked.warnings.iter().cloned());
+                let evaluating = answer.warnings.into_iter().map(|warning| warning.text);
+                response_line(answer.response, fetching.chain(evaluating).collect(), of)
             }
             Err(crash) => failure(&crash.cause),
         })
@@ -289,84 +315,6 @@ impl<L: AsyncFn(&str, &[(String, String)]) -> Result<Locked, String>> Driver<L> 
     }
 }
 
-fn failure(message: &str) -> Value {
-    json!({ "kind": "err", "message": message })
-}
-
-fn error_lines(errors: Vec<AttrError>) -> Vec<Value> {
-    let line = |error: AttrError| json!({ "attr": error.attr.to_string(), "attr_path": error.attr, "message": error.message });
-    errors.into_iter().map(line).collect()
-}
-
-fn item_line(attr: &AttrPath, result: &Result<Job, String>) -> Value {
-    match result {
-        Ok(job) => json!({ "attr": attr.to_string(), "attr_path": attr, "drv_path": job.drv_path }),
-        Err(error) => json!({ "attr": attr.to_string(), "attr_path": attr, "error": error }),
-    }
-}
-
-fn response_line(response: Response, mut warnings: Vec<String>) -> Value {
-    let shards = |shards: Vec<Shard>| shards.into_iter().map(ShardLine::from).collect::<Vec<_>>();
-    match response {
-        Response::PlanOk(PlanOk { shards: planned, errors }) => {
-            json!({ "kind": "plan_ok", "shards": shards(planned), "errors": error_lines(errors) })
-        }
-        Response::ListOk(ListOk { items, deferred, warnings: own, errors }) => {
-            warnings.extend(own);
-            let items: Vec<_> = items.iter().map(|i| item_line(&i.attr, &i.result)).collect();
-            json!({
-                "kind": "list_ok",
-                "items": items,
-                "deferred": shards(deferred),
-                "warnings": warnings,
-                "errors": error_lines(errors),
-            })
-        }
-        Response::FingerprintOk(FingerprintOk { fingerprint }) => {
-            json!({ "kind": "fingerprint_ok", "fingerprint": fingerprint })
-        }
-        Response::CheckpointOk => json!({ "kind": "checkpoint_ok" }),
-        Response::FetchOk(FetchOk { store_path }) => {
-            json!({ "kind": "fetch_ok", "store_path": store_path })
-        }
-        Response::Err(Failure { message }) => failure(&message),
-        other => failure(&unexpected(&other)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_become_requests_and_nothing_else_does() {
-        for good in [
-            r#"{"op":"plan","repository":"R","wildcards":["packages.*.hello"]}"#,
-            r#"{"op":"list","repository":"R","wildcards":["a.*"],"only":["b"]}"#,
-            r#"{"op":"fingerprint","repository":"R"}"#,
-            r#"{"op":"checkpoint","repository":"R","input_overrides":[]}"#,
-            r#"{"op":"fetch_input","locked":"{}"}"#,
-            r#"{"op":"shutdown"}"#,
-        ] {
-            assert!(serde_json::from_str::<Line>(good).is_ok(), "{good}");
-        }
-        assert!(serde_json::from_str::<Line>(r#"{"op":"plan"}"#).is_err());
-        assert!(serde_json::from_str::<Line>(r#"{"op":"dance"}"#).is_err());
-    }
-
-    #[test]
-    fn shards_are_shown_as_patterns() {
-        let path: AttrPath = ["packages", "tool-1.2"].into_iter().collect();
-        let planned = PlanOk {
-            shards: vec![Shard::of_set(&path, vec!["a".into()], Recursion::Pattern)],
-            errors: vec![],
-        };
-        let line = response_line(Response::PlanOk(planned), Vec::new());
-        let expected = json!({
-            "kind": "plan_ok",
-            "shards": [{ "pattern": "packages.\"tool-1.2\".#", "only": ["a"] }],
-            "errors": [],
-        });
-        assert_eq!(line, expected);
-    }
+fn fingerprint_of(locked: &Locked) -> Fingerprint {
+    Fingerprint { reference: locked.url.clone(), locks: locked.locks.clone() }
 }

@@ -6,7 +6,7 @@ mod host;
 
 use common::{Run, attributes, discover, errors};
 use gradient_domain::pattern::PatternSet;
-use gradient_pool::driver::Locked;
+use gradient_pool::driver::{Asked, Locked};
 use gradient_pool::{DiscoverError, Evaluation, Found, Pool};
 use heads::assert_errors;
 use host::NixHost;
@@ -381,10 +381,10 @@ async fn a_missing_daemon_is_named() {
     assert!(text.starts_with("evaluator not initialized: ") && text.contains("d.sock"), "{text}");
 }
 
-/// No overrides here: the fetch step has tests of its own.
-async fn as_it_is(url: &str, overrides: &[(String, String)]) -> Result<Locked, String> {
-    assert_eq!(overrides.len(), 0);
-    Ok(Locked { url: url.to_owned(), locks: String::new() })
+/// No fetching here: that step has tests of its own.
+async fn as_it_is(asked: &Asked) -> Result<Locked, String> {
+    assert_eq!(asked.overrides.len(), 0);
+    Ok(Locked::as_it_is(asked.repository.clone()))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use gradient_domain::flake::LockPolicy;
 use gradient_domain::pattern::PatternSet;
+use gradient_fetch::{LockedFlake, Retry, remove_damaged_cache};
 use gradient_pool::{
     DiscoverError, DiscoverySummary, Evaluation, EvaluationCache, Pool, PoolSettings, Source,
 };
@@ -37,8 +38,7 @@ use progress::Progress;
 use report::{Report, Reported};
 use request::{Request, Tree};
 use roots::Roots;
-use store::Store;
-pub(crate) use store::make_writable;
+pub(crate) use store::{Store, Vanishing};
 
 use crate::exit::{Code, Failure};
 use crate::up::programs;
@@ -128,6 +128,7 @@ async fn evaluate(
         settings.known_paths = Some(Arc::new(AtDaemon(daemons.clone())));
     }
     let pool = Pool::new(settings).context("the evaluators cannot be started")?;
+    let known = locked.clone();
     let report = Report {
         daemons,
         store,
@@ -148,7 +149,7 @@ async fn evaluate(
     if let (true, Ok(summary)) = (args.stats, &discovered) {
         eprintln!("{}", stats::line(summary)?);
     }
-    end(discovered, reported)
+    end(discovered, reported, known.as_ref())
 }
 
 fn settings(
@@ -160,6 +161,7 @@ fn settings(
 ) -> Result<PoolSettings, Failure> {
     let home = data_dir.join("eval-cache");
     std::fs::create_dir_all(&home).with_context(|| format!("cannot create {}", home.display()))?;
+    remove_damaged_cache(&home).with_context(|| format!("cannot use {}", home.display()))?;
     let mut settings = PoolSettings::new(worker, store.uri.clone(), home);
     // What a store elsewhere has is known to nobody here.
     settings.eval_cache = store.is_at_hand().then(|| crate::eval_cache::folder(data_dir));
@@ -176,6 +178,7 @@ fn settings(
 fn end(
     discovered: Result<DiscoverySummary, DiscoverError>,
     reported: Reported,
+    flake: Option<&LockedFlake>,
 ) -> Result<(), Failure> {
     if reported.reader == Reader::Gone {
         return Ok(());
@@ -187,8 +190,16 @@ fn end(
         Ok(_) => Ok(()),
         Err(DiscoverError::Flake { message }) => {
             // A text with its trace begins as the line that it becomes.
-            let message = message.strip_prefix("error:").map_or(&*message, str::trim_start);
-            Err(Failure::new(Code::Failed, anyhow::anyhow!("{message}")))
+            let text = message.strip_prefix("error:").map_or(&*message, str::trim_start);
+            let missing = flake.and_then(|flake| flake.missing_for(&message));
+            let code = match missing.map(|missing| missing.retry) {
+                Some(Retry::Backoff) => Code::Unavailable,
+                Some(Retry::Never) | None => Code::Failed,
+            };
+            Err(match flake.and_then(|flake| flake.hint_on(&message)) {
+                Some(hint) => Failure::new(code, anyhow::anyhow!("{hint}\n{text}")),
+                None => Failure::new(code, anyhow::anyhow!("{text}")),
+            })
         }
         Err(error) => Err(Failure::unavailable(error)),
     }

@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 use crate::cache_client::CacheClient;
 use crate::job::{JobEnd, Running};
-use record::Recorder;
+use record::{Recorder, not_yet};
 
 /// Most results that wait to be recorded; the evaluators wait then.
 const FOUND_WAITING_MAX: usize = 1_024;
@@ -110,7 +110,11 @@ impl Evaluator {
                 JobEnd::Completed
             }
             Err(error @ DiscoverError::Flake { .. }) => {
-                JobEnd::failed(FailureKind::Permanent, error.to_string())
+                let text = error.to_string();
+                let hint = || flake.hint_on(&text).map(|hint| format!("{hint}\n{text}"));
+                not_yet(flake, None, &text).unwrap_or_else(|| {
+                    JobEnd::failed(FailureKind::Permanent, hint().unwrap_or(text.clone()))
+                })
             }
             Err(
                 error @ (DiscoverError::Spawn(_)

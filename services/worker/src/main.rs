@@ -1,6 +1,8 @@
 //! `gradient-worker`: evaluates and builds for a fleet. With `--eval-subprocess` it is one of its own
 //! evaluators instead.
 
+mod drive;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,11 +11,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Parser;
 use gradient_daemon::{ClientOptions, Pool as Store, PublicKey};
-use gradient_domain::flake::{Override, check_overrides};
 use gradient_domain::is_trusted_way;
 use gradient_fetch::Fetcher;
 use gradient_log::jetstream::{Broker, ConnectError, ConnectSettings};
-use gradient_pool::driver::Locked;
 use gradient_pool::settings::EVAL_CACHE_FOLDER;
 use gradient_pool::{Pool, PoolSettings};
 use gradient_runtime::shutdown::CancellationToken;
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     };
     let work = async {
         match args.eval_driver.clone() {
-            Some(file) => drive(&args, &file).await,
+            Some(file) => drive::drive(&args, &file).await,
             None => run(args).await,
         }
     };
@@ -61,38 +61,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// The hidden harness: requests of a file through one real subprocess (reference 5.14).
-async fn drive(args: &WorkerArgs, file: &Path) -> anyhow::Result<()> {
-    let exe = std::env::current_exe().context("the worker does not find its own program")?;
-    let home = args.base_dir.join("eval-cache");
-    std::fs::create_dir_all(&home).with_context(|| format!("cannot create {}", home.display()))?;
-    let uri = std::env::var("NIX_REMOTE").unwrap_or_else(|_| "daemon".into());
-    let mut settings = PoolSettings::new(exe, uri, home.clone());
-    settings.eval_cache = Some(home.join(EVAL_CACHE_FOLDER));
-    let fetcher = driver_fetcher(args, &settings);
-    let lock = async |repository: &str, overrides: &[(String, String)]| {
-        let one = |(input, reference): &(String, String)| Override {
-            input: input.clone(),
-            reference: reference.clone(),
-        };
-        let overrides: Vec<Override> = overrides.iter().map(one).collect();
-        check_overrides(&overrides).map_err(|error| error.to_string())?;
-        let source = gradient_fetch::Source::Reference(repository.to_owned());
-        let request = gradient_fetch::Request::new(source, gradient_fetch::Reach::Local);
-        let request = gradient_fetch::Request { overrides, ..request };
-        let locked = fetcher.fetch(&request).await.map_err(|error| error.to_string())?;
-        Ok(Locked { url: locked.url, locks: locked.locks })
-    };
-    gradient_pool::driver::run(file, settings, lock).await.context("the harness failed")
-}
-
-/// The fetch step of the harness.
-fn driver_fetcher(args: &WorkerArgs, settings: &PoolSettings) -> gradient_fetch::Fetcher {
-    let real = gradient_pool::settings::store_folder(&settings.store_uri);
-    let cache_home = settings.cache_home.join("fetch");
-    gradient_fetch::Fetcher::new(args.nix_bin.clone(), settings.store_uri.clone(), real, cache_home)
 }
 
 async fn run(args: WorkerArgs) -> anyhow::Result<()> {

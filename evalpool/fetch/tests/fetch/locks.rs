@@ -304,23 +304,6 @@ async fn inputs_are_in_the_store_before_the_evaluation() {
 }
 
 #[tokio::test]
-async fn an_input_that_the_network_keeps_back_is_asked_for_again() {
-    let mut host = Host::new();
-    let far = host.folder("far", &[("x", "")]);
-    let flake = format!(
-        "{{ inputs.far = {{ url = \"{}\"; flake = false; }}; outputs = _: {{ }}; }}",
-        path_reference(&far)
-    );
-    let folder = host.folder("f", &[("flake.nix", &flake)]);
-    Host::new().nix(&["flake", "lock", &path_reference(&folder)]).expect("locked");
-    host.before_nix(
-        "case \"$*\" in *flake\\ archive*|*fetchTree*) echo 'error: Could not resolve host: far' >&2; exit 1;; esac",
-    );
-    let error = host.fetch(&local(path_reference(&folder))).await.expect_err("no network");
-    assert_eq!(error.retry(), Retry::Backoff, "{error}");
-}
-
-#[tokio::test]
 async fn a_folder_that_did_not_change_runs_no_nix() {
     let mut host = Host::new();
     let runs = host.counted();

@@ -2,4 +2,5 @@
 
 mod git;
 mod host;
+mod inputs;
 mod locks;

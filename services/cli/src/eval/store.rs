@@ -21,15 +21,21 @@ const REMOVAL_PAUSE: Duration = Duration::from_millis(50);
 
 /// A store, by the name that Nix has for it.
 #[derive(Debug)]
-pub(super) struct Store {
-    pub(super) uri: String,
+pub(crate) struct Store {
+    pub(crate) uri: String,
     /// Where its `/nix/store` really is.
-    pub(super) dir: PathBuf,
+    pub(crate) dir: PathBuf,
 }
 
 /// A folder that is removed in the end, with the read-only folders of a store in it.
 #[derive(Debug)]
-pub(super) struct Vanishing(TempDir);
+pub(crate) struct Vanishing(TempDir);
+
+impl Vanishing {
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
 
 impl Drop for Vanishing {
     fn drop(&mut self) {
@@ -47,7 +53,7 @@ impl Drop for Vanishing {
 }
 
 /// Gives back the right to write, which Nix takes from what is in a store, so that it can be removed.
-pub(crate) fn make_writable(folder: &Path) {
+fn make_writable(folder: &Path) {
     // What cannot be changed is left to the removal, which leaves it.
     let _ = std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700));
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -66,10 +72,11 @@ impl Store {
         }
     }
 
-    /// A store that vanishes in the end. There is no safe way to tell an embedded Nix that it shall
-    /// write nothing, so it writes where nobody looks.
-    pub(super) fn throw_away() -> Result<(Store, Vanishing), Failure> {
-        let folder = tempfile::Builder::new().prefix("gradient-eval-").tempdir();
+    /// A store that vanishes in the end, at the top of a folder that may hold more: for what only has to be
+    /// read once, and for evaluations, since there is no safe way to tell an embedded Nix that it shall
+    /// write nothing.
+    pub(crate) fn throw_away() -> Result<(Store, Vanishing), Failure> {
+        let folder = tempfile::Builder::new().prefix("gradient-store-").tempdir();
         let folder = folder.context("cannot make a temporary folder")?;
         Ok((Store::below(folder.path())?, Vanishing(folder)))
     }

@@ -1,12 +1,11 @@
 //! A commit of a repository of this machine: fetched with the user's own Nix into a store that is
 //! thrown away, since workers do not see this machine's files.
 
-use anyhow::Context as _;
 use gradient_domain::flake::Commit;
 use gradient_fetch::{Fetcher, Reach};
 
 use super::source::Tree;
-use crate::eval::make_writable;
+use crate::eval::{Store, Vanishing};
 use crate::exit::Failure;
 use crate::up::programs;
 
@@ -14,23 +13,17 @@ use crate::up::programs;
 pub(super) struct Checkout {
     fetched: gradient_fetch::Tree,
     fetcher: Fetcher,
-    store: tempfile::TempDir,
+    _store: Vanishing,
 }
 
 impl Checkout {
     /// Fetches `git+file:...`: the given commit or branch, else the commit of the checkout.
     pub(super) async fn fetch(url: &str) -> Result<Self, Failure> {
         let nix = programs::nix_or_failure()?;
-        let store = tempfile::tempdir().context("no temporary folder can be made")?;
-        let root = store.path().join("store");
-        let fetcher = Fetcher::new(
-            nix,
-            format!("local?root={}", root.display()),
-            root.join("nix/store"),
-            store.path().join("cache"),
-        );
+        let (store, folder) = Store::throw_away()?;
+        let fetcher = Fetcher::new(nix, store.uri, store.dir, folder.path().join("fetch-cache"));
         let fetched = fetcher.fetch_tree(url, Reach::LocalCommit).await?;
-        let checkout = Self { fetched, fetcher, store };
+        let checkout = Self { fetched, fetcher, _store: folder };
         checkout.tree().check()?;
         Ok(checkout)
     }
@@ -43,12 +36,5 @@ impl Checkout {
     pub(super) fn tree(&self) -> Tree {
         let root = self.fetcher.store_dir.join(self.fetched.path.base_name());
         Tree::whole(root, self.fetched.subdir.clone())
-    }
-}
-
-impl Drop for Checkout {
-    fn drop(&mut self) {
-        // Nix takes the right to write from what is in a store.
-        make_writable(self.store.path());
     }
 }

@@ -12,7 +12,7 @@ use gradient_events::worker::{
     Dependency, DiscoveredDerivation, EvalMessage, EvalResult, JobUpdate,
 };
 use gradient_events::{FailureKind, FromWorker, PAGE_BYTES_MAX, Wire, WorkerMessage};
-use gradient_fetch::LockedFlake;
+use gradient_fetch::{LockedFlake, Retry};
 use gradient_pool::Found;
 
 use super::Evaluator;
@@ -63,6 +63,11 @@ impl<'a> Recorder<'a> {
         match found {
             Found::Attribute { path, drv_path, .. } => self.attribute(path, drv_path).await,
             Found::Error { path, message } => {
+                if let Some(end) = not_yet(self.flake, path.as_ref(), &message) {
+                    // What was found until here stays.
+                    self.flush().await?;
+                    return Err(end);
+                }
                 // A long message must not cut off what to do about it.
                 let text = match self.flake.hint_on(&message) {
                     Some(hint) => format!("{hint}\n{message}"),
@@ -208,6 +213,16 @@ impl<'a> Recorder<'a> {
         self.running.update(JobUpdate::EvalResult(batch)).await;
         Ok(())
     }
+}
+
+/// The end of an attempt in which something was read that another attempt may bring: an error of it would
+/// stay. What else there is to find waits for that attempt, too, since whatever reads the same input would
+/// only wait for the network again.
+pub(super) fn not_yet(flake: &LockedFlake, attr: Option<&AttrPath>, error: &str) -> Option<JobEnd> {
+    let missing = flake.missing_for(error).filter(|missing| missing.retry == Retry::Backoff)?;
+    let who = attr.map_or_else(|| "the flake".to_owned(), AttrPath::to_string);
+    let who = cut(who, TEXT_BYTES_MAX);
+    Some(JobEnd::failed(FailureKind::Transient, format!("{}; {who} needs it", missing.told())))
 }
 
 /// The batch in parts whose reports are not too large, in order.
