@@ -1,6 +1,7 @@
 //! Flake references: what is allowed, which folder of this machine is meant, and how a tree of the
 //! store is written.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use gradient_domain::flake::{Commit, HINT, check_reference, is_locked};
@@ -85,11 +86,11 @@ fn local(url: &str) -> Result<Located, FetchError> {
     if !path.starts_with(['.', '/', '~']) {
         return Ok(Located { url: url.to_owned(), ..Located::default() });
     }
-    let folder = existing(path)?;
-    if !folder.join("flake.nix").is_file() {
-        let reason = format!("there is no flake.nix in '{}'", folder.display());
+    let asked = existing(path)?;
+    let Some(folder) = flake_folder(&asked).map(Path::to_owned) else {
+        let reason = format!("there is no flake.nix in '{}' or above it", asked.display());
         return Err(FetchError::Refused { reason });
-    }
+    };
     match folder.ancestors().find(|ancestor| ancestor.join(".git").exists()) {
         None => Ok(plain(folder, query)),
         Some(top) => {
@@ -98,6 +99,22 @@ fn local(url: &str) -> Result<Located, FetchError> {
             Ok(if below.is_empty() { found } else { found.with("dir", &below) })
         }
     }
+}
+
+/// The folder of the flake that a folder is in: itself or the closest one above, within the same
+/// repository and file system, as Nix looks for it.
+fn flake_folder(folder: &Path) -> Option<&Path> {
+    let device = |folder: &Path| std::fs::metadata(folder).map(|metadata| metadata.dev()).ok();
+    let own = device(folder)?;
+    for folder in folder.ancestors().take_while(|folder| device(folder) == Some(own)) {
+        if folder.join("flake.nix").is_file() {
+            return Some(folder);
+        }
+        if folder.join(".git").exists() {
+            return None;
+        }
+    }
+    None
 }
 
 fn existing(folder: &str) -> Result<PathBuf, FetchError> {
@@ -239,6 +256,14 @@ mod tests {
         let found = locate(&text(&flake), Reach::Local).expect("found");
         assert_eq!(found.url, format!("path:{}/a%20b/sub", text(&root)));
         assert_eq!(found.folder.as_deref(), Some(flake.as_path()));
+        let deep = flake.join("src/deep");
+        std::fs::create_dir_all(&deep).expect("made");
+        let above = locate(&text(&deep), Reach::Local).expect("above");
+        assert_eq!(above.folder, Some(flake.clone()));
+        std::fs::create_dir(flake.join("src/.git")).expect("made");
+        let another =
+            locate(&text(&deep), Reach::Local).expect_err("another repository").to_string();
+        assert!(another.contains("flake.nix in '") && another.contains("or above it"), "{another}");
         std::fs::create_dir_all(root.join("a b/.git")).expect("made");
         std::fs::write(root.join("a b/.git/shallow"), "").expect("written");
         let found = locate(&format!("{}?ref=x", text(&flake)), Reach::Local).expect("found");
