@@ -16,7 +16,7 @@ mod roots;
 mod stats;
 mod store;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -48,10 +48,7 @@ const FOUND_WAITING_MAX: usize = 1_024;
 
 pub(crate) async fn run(data_dir: &Path, args: EvalArgs) -> Result<(), Failure> {
     let request = Request::new(&args)?;
-    let worker = programs::worker().ok_or_else(|| {
-        Failure::unavailable(anyhow::anyhow!("gradient-worker is not beside this program"))
-            .hint("build it with `make build`")
-    })?;
+    let worker = worker()?;
     let stop = gradient_runtime::shutdown::on_signal()
         .map_err(|error| Failure::unavailable(anyhow::Error::from(error)))?;
     let (store, _vanishes) = match args.no_instantiate {
@@ -69,15 +66,21 @@ pub(crate) async fn run(data_dir: &Path, args: EvalArgs) -> Result<(), Failure> 
     }
 }
 
+/// The program that becomes an evaluator.
+fn worker() -> Result<PathBuf, Failure> {
+    programs::worker().ok_or_else(|| {
+        Failure::unavailable(anyhow::anyhow!("gradient-worker is not beside this program"))
+            .hint("build it with `make build`")
+    })
+}
+
 /// The cache that an evaluation of a flake has.
 pub(crate) async fn cache_of(
     data_dir: &Path,
     flake: &str,
     store: Option<&str>,
 ) -> Result<EvaluationCache, Failure> {
-    let worker = programs::worker().ok_or_else(|| {
-        Failure::unavailable(anyhow::anyhow!("gradient-worker is not beside this program"))
-    })?;
+    let worker = worker()?;
     let store = Store::open(data_dir, store)?;
     let locked = lock::lock(data_dir, flake, Vec::new(), LockPolicy::Complete, &store).await?;
     let everything = PatternSet::from_texts(["*"]).map_err(Failure::usage)?;
@@ -101,7 +104,7 @@ async fn evaluate(
     data_dir: &Path,
     args: &EvalArgs,
     request: &Request,
-    worker: std::path::PathBuf,
+    worker: PathBuf,
     store: Arc<Store>,
 ) -> Result<(), Failure> {
     let locked = match &request.tree {
@@ -156,7 +159,7 @@ fn settings(
     data_dir: &Path,
     args: &EvalArgs,
     request: &Request,
-    worker: std::path::PathBuf,
+    worker: PathBuf,
     store: &Store,
 ) -> Result<PoolSettings, Failure> {
     let home = data_dir.join("eval-cache");
