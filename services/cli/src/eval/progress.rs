@@ -87,7 +87,7 @@ impl Progress {
 pub(super) fn warning(path: Option<&AttrPath>, text: &str) -> String {
     // Texts of Nix's own say it themselves.
     let text = say::plain(text.strip_prefix("warning: ").unwrap_or(text));
-    match path {
+    match path.filter(|path| !path.is_empty()) {
         Some(path) => format!("warning: {path}: {text}\n"),
         None => format!("warning: {text}\n"),
     }
