@@ -78,7 +78,7 @@ impl Progress {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
             let ms = u64::try_from(self.begin.elapsed().as_millis()).unwrap_or(u64::MAX);
-            eprintln!("{} in {}", self.counts(), say::duration(ms));
+            say::note(format_args!("{} in {}", self.counts(), say::duration(ms)));
         }
     }
 }
