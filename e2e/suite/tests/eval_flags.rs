@@ -354,6 +354,24 @@ fn a_stop_leaves_nothing_behind() {
 }
 
 #[test]
+fn what_cannot_be_written_to_standard_error_changes_nothing_else() {
+    let local = Local::new();
+    let uri = local.store_uri();
+    let text = r#"{ outputs = { self }: { packages.x86_64-linux = {
+        good = builtins.warn "old" (derivation { name = "good"; system = "x86_64-linux"; builder = "/bin/sh"; });
+        bad = throw "bad";
+      }; }; }"#;
+    let flake = local.flake("says-much", &[("flake.nix", text)]).display().to_string();
+    for (flake, code, lines) in [(flake.as_str(), 1, 2), ("/nowhere/at/all", 2, 0)] {
+        let mut command = local.eval_command(&["--store", &uri, "--stats", "--flake", flake]);
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("/dev/full");
+        let output = command.stderr(full).output().expect("gradient starts");
+        assert_eq!(output.status.code(), Some(code), "{flake}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), lines, "{flake}");
+    }
+}
+
+#[test]
 fn a_reader_that_goes_away_ends_it_quietly() {
     let local = Local::new();
     let flake = local.shared("R08").display().to_string();

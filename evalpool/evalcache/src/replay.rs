@@ -53,6 +53,41 @@ impl Request {
         };
         format!("{recursion}{below} {}", texts.join(","))
     }
+
+    /// A path as the flake has it.
+    fn whole_path(&self, path: &AttrPath) -> AttrPath {
+        AttrPath([self.fragment.0.as_slice(), path.0.as_slice()].concat())
+    }
+
+    /// Of warnings by the flake's own paths those about what was found, what leads there, and the flake
+    /// as a whole; by the paths of this request.
+    pub fn concerning<'a>(
+        &'a self,
+        warnings: Vec<Warned>,
+        found: impl IntoIterator<Item = &'a AttrPath>,
+    ) -> Vec<Warned> {
+        let ways: BTreeSet<&[String]> = found
+            .into_iter()
+            .flat_map(|path| (0..=path.0.len()).map(|len| &path.0[..len]))
+            .collect();
+        let fragment = self.fragment.0.as_slice();
+        let here = |attr: AttrPath| match attr.0.strip_prefix(fragment) {
+            Some(below) => {
+                let concerns = below.is_empty() || ways.contains(below);
+                concerns.then(|| AttrPath(below.to_vec()))
+            }
+            // It leads to where the request begins.
+            None => fragment.starts_with(&attr.0).then(AttrPath::default),
+        };
+        let concerns = |(attr, text): Warned| match attr {
+            Some(attr) => Some((Some(here(attr)?), text)),
+            None => Some((None, text)),
+        };
+        let mut concerning: Vec<Warned> = warnings.into_iter().filter_map(concerns).collect();
+        // Of attributes with the same text, the same one is told each time.
+        concerning.sort();
+        concerning
+    }
 }
 
 /// A warning, and the attribute that brought it up.
@@ -70,15 +105,10 @@ pub struct Evaluated {
 }
 
 impl Evaluated {
-    /// The warnings about what was found, what leads there, and the flake as a whole.
-    fn concerning(&self, warnings: Vec<Warned>) -> Vec<Warned> {
-        let paths = self.jobs.iter().map(|(path, _)| path);
-        let paths = paths.chain(self.errors.iter().map(|error| &error.attr));
-        let ways: BTreeSet<&[String]> =
-            paths.flat_map(|path| (0..=path.0.len()).map(|len| &path.0[..len])).collect();
-        let concerns =
-            |(attr, _): &Warned| attr.as_ref().is_none_or(|attr| ways.contains(attr.0.as_slice()));
-        warnings.into_iter().filter(concerns).collect()
+    /// Every path that something was found about.
+    fn paths(&self) -> impl Iterator<Item = &AttrPath> {
+        let jobs = self.jobs.iter().map(|(path, _)| path);
+        jobs.chain(self.errors.iter().map(|error| &error.attr))
     }
 
     /// A digest of the derivations and errors.
@@ -136,16 +166,28 @@ pub fn replay(
     };
     let warnings = cache.warnings()?;
     let path = cache.path().to_owned();
-    let mut tree =
-        CachedTree::in_memory(cache, || Ok(NoTree), exists)?.below(request.fragment.0.clone());
-    match walk(&mut tree, request) {
-        None => Ok(Replay::Incomplete),
+    let in_memory = |cache, exists: Box<dyn Fn(&StorePath) -> bool>| {
+        let tree = CachedTree::in_memory(cache, || Ok(NoTree), exists)?;
+        Ok::<_, CacheError>(tree.below(request.fragment.0.clone()))
+    };
+    let mut tree = in_memory(cache, Box::new(exists))?;
+    let mut outcome = walk(&mut tree, request);
+    let is_whole = outcome.is_some();
+    if !is_whole {
+        let Some(cache) = tree.into_cache() else {
+            return Ok(Replay::Incomplete);
+        };
+        // The answer was complete once: unless a derivation is gone, the file is not what it was, and
+        // whoever evaluates must not go on with it.
+        outcome = walk(&mut in_memory(cache, Box::new(|_| true))?, request);
+    }
+    match outcome {
         Some(outcome) if outcome.digest() == digest => {
-            let warnings = outcome.concerning(warnings);
-            Ok(Replay::Complete(Evaluated { warnings, ..outcome }))
+            let warnings = request.concerning(warnings, outcome.paths());
+            let answer = Evaluated { warnings, ..outcome };
+            Ok(if is_whole { Replay::Complete(answer) } else { Replay::Incomplete })
         }
-        Some(_) => {
-            drop(tree);
+        Some(_) | None => {
             remove(&path)?;
             Ok(Replay::Incomplete)
         }
@@ -165,7 +207,7 @@ impl EvalCache {
         warnings: &[Warned],
         exists: impl Fn(&StorePath) -> bool + 'static,
     ) -> Result<bool, CacheError> {
-        self.keep_warnings(warnings)?;
+        self.keep_warnings(request, warnings)?;
         let mut tree =
             CachedTree::in_memory(self, || Ok(NoTree), exists)?.below(request.fragment.0.clone());
         let outcome = walk(&mut tree, request);
@@ -225,19 +267,24 @@ impl EvalCache {
 
     /// Keeps warnings for later evaluations, whatever those ask for: an attribute that is known is not
     /// evaluated again and warns no more.
-    fn keep_warnings(&self, warnings: &[Warned]) -> Result<(), CacheError> {
+    fn keep_warnings(&self, request: &Request, warnings: &[Warned]) -> Result<(), CacheError> {
         let one = "insert into GradientWarning(attribute, warning)
                    select ?1, ?2 where (select count(*) from GradientWarning) < ?3
                    on conflict do nothing";
         let mut one = self.connection.prepare(one)?;
         for (attr, warning) in warnings.iter().filter(|(_, text)| !is_of_the_network(text)) {
-            let attr = serde_json::to_string(attr).unwrap_or_default();
+            let attr = attr.as_ref().map(|attr| request.whole_path(attr));
+            let attr = serde_json::to_string(&attr).unwrap_or_default();
             one.execute(params![attr, warning, WARNINGS_MAX])?;
         }
         Ok(())
     }
 
-    fn warnings(&self) -> Result<Vec<Warned>, CacheError> {
+    /// The warnings that were kept, by the flake's own paths.
+    ///
+    /// # Errors
+    /// If the file does not answer.
+    pub fn warnings(&self) -> Result<Vec<Warned>, CacheError> {
         let mut all = self.connection.prepare("select attribute, warning from GradientWarning")?;
         let rows = all.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)))?;
         let mut warnings = Vec::new();

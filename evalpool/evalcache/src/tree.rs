@@ -2,6 +2,8 @@
 
 mod lookup;
 
+use std::io::Write as _;
+
 use gradient_domain::{AttrPath, StorePath};
 use gradient_ipc::tree::{AttrTree, Extra, TreeError};
 
@@ -101,7 +103,9 @@ where
 
     /// Stops using the cache; a damaged one is removed.
     fn give_up(&mut self, error: &CacheError) {
-        eprintln!("note: the evaluation cache is not used any more: {error}");
+        // Who cannot be told is not.
+        let _ =
+            writeln!(std::io::stderr(), "note: the evaluation cache is not used any more: {error}");
         let Some(rows) = self.rows.take() else {
             return;
         };

@@ -4,7 +4,7 @@ use gradient_domain::flake::is_locked;
 use sha2::{Digest, Sha256};
 
 /// Version of the walk's rules and of the cache's tables. Whoever changes what a walk finds raises it.
-pub const CACHE_SCHEMA: u32 = 3;
+pub const CACHE_SCHEMA: u32 = 4;
 
 /// The evaluator's part of a fingerprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

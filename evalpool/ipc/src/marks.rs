@@ -55,7 +55,10 @@ impl Marks {
         match kind {
             "done" => rest.parse().ok().map(Mark::Done),
             "at" => {
-                let path = rest.parse().ok().and_then(|pattern: Pattern| pattern.exact_path());
+                let path = match rest {
+                    "" => Some(AttrPath::default()),
+                    rest => rest.parse().ok().and_then(|pattern: Pattern| pattern.exact_path()),
+                };
                 Some(Mark::At(path))
             }
             _ => None,
@@ -82,6 +85,8 @@ mod tests {
         for text in texts.into_iter().chain(["\u{1e}5ec7e7 done", "\u{1e}5ec7e7 done -1"]) {
             assert_eq!(ours.read(text), None, "{text:?}");
         }
+        let root = ours.at(&AttrPath::default());
+        assert_eq!(ours.read(root.trim_matches('\n')), Some(Mark::At(Some(AttrPath::default()))));
         // What it looks at cannot be told of anything then.
         assert_eq!(ours.read("\u{1e}5ec7e7 at a..b"), Some(Mark::At(None)));
     }

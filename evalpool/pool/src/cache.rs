@@ -225,6 +225,30 @@ impl EvaluationCache {
         })
     }
 
+    /// What evaluations before warned of, of whatever part of the flake.
+    pub(crate) async fn warnings(&self) -> Vec<Warned> {
+        let cache = self.clone();
+        let read = move || {
+            let found = EvalCache::open_existing(&cache.path(), &cache.fingerprint)?;
+            found.map_or(Ok(Vec::new()), |file| file.warnings())
+        };
+        let read = tokio::task::spawn_blocking(read).await;
+        // Whoever evaluates next meets the same error and heals the file.
+        read.map_or_else(
+            |_lost| Vec::new(),
+            |read: Result<_, gradient_evalcache::CacheError>| read.unwrap_or_default(),
+        )
+    }
+
+    /// Of those the ones that concern what was found.
+    pub(crate) fn concerning<'a>(
+        &'a self,
+        warnings: Vec<Warned>,
+        found: impl IntoIterator<Item = &'a AttrPath>,
+    ) -> Vec<Warned> {
+        self.request.concerning(warnings, found)
+    }
+
     /// Notes that the evaluation is complete, if the cache can now answer it alone; then makes room
     /// for others.
     pub(crate) async fn complete(&self, warnings: Vec<Warned>) -> bool {

@@ -1,12 +1,13 @@
 //! The course of one evaluation over the pool: plan, list in batches, defer, survive crashes, stream
 //! results.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use gradient_domain::AttrPath;
 use gradient_evalcache::{Evaluated, Warned};
-use gradient_ipc::discovery::{Call, Discovery, Merge, Work};
+use gradient_ipc::discovery::{Call, Discovery, Merge, WARNINGS_MAX, Work};
 use gradient_ipc::message::{CacheFile, ListOk, PlanOk, Response, Source};
 use gradient_ipc::tree::{AttrError, Job};
 use tokio::sync::mpsc;
@@ -55,7 +56,8 @@ impl Pool {
             resolver.set_cache(cache.as_ref().map(EvaluationCache::file));
             resolver.run().await?;
             if let Some(cache) = cache {
-                let warnings = std::mem::take(&mut resolver.warnings);
+                resolver.recall(&cache).await?;
+                let warnings = std::mem::take(&mut resolver.warnings).into_iter().collect();
                 resolver.summary.is_cache_completed = cache.complete(warnings).await;
             }
         }
@@ -75,7 +77,7 @@ pub(crate) struct Resolver {
     pub(crate) merge: Merge,
     sink: mpsc::Sender<Found>,
     /// The warnings of the evaluators, for the cache.
-    warnings: Vec<Warned>,
+    warnings: BTreeSet<Warned>,
     summary: DiscoverySummary,
 }
 
@@ -90,7 +92,7 @@ impl Resolver {
             discovery: Discovery::new(inner.settings.children.max(1), includes, *recursion),
             merge: Merge::new(patterns.excludes.iter().cloned().collect()),
             sink,
-            warnings: Vec::new(),
+            warnings: BTreeSet::new(),
             summary: DiscoverySummary {
                 entry_points: EntryPoints::new(&patterns.includes),
                 ..DiscoverySummary::default()
@@ -114,6 +116,16 @@ impl Resolver {
         }
         for error in evaluated.errors {
             self.error(error).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells what evaluations before warned of where this one found something: an attribute that the
+    /// cache knows warns no more.
+    async fn recall(&mut self, cache: &EvaluationCache) -> Result<(), DiscoverError> {
+        let warnings = cache.warnings().await;
+        for (path, text) in cache.concerning(warnings, self.merge.paths()) {
+            self.warning(Warning { path, text }).await?;
         }
         Ok(())
     }
@@ -230,11 +242,14 @@ impl Resolver {
     }
 
     pub(crate) async fn warning(&mut self, warning: Warning) -> Result<(), DiscoverError> {
+        if self.warnings.len() < WARNINGS_MAX {
+            // Whoever asks for another attribute with the same text is told it of that one.
+            self.warnings.insert((warning.path.clone(), warning.text.clone()));
+        }
         if !self.merge.is_new_warning(&warning.text) {
             return Ok(());
         }
         self.summary.warnings += 1;
-        self.warnings.push((warning.path.clone(), warning.text.clone()));
         self.tell(Found::Warning { path: warning.path, text: warning.text }).await
     }
 

@@ -6,9 +6,9 @@ mod host;
 
 use std::path::{Path, PathBuf};
 
-use common::{Run, attributes, discover, errors};
-use gradient_domain::pattern::PatternSet;
-use gradient_pool::{Evaluation, Found, Pool, PoolSettings};
+use common::{Run, attributes, collect, discover, errors};
+use gradient_domain::pattern::{Pattern, PatternSet, Segment};
+use gradient_pool::{Evaluation, Found, Pool, PoolSettings, Recursion};
 use host::NixHost;
 
 const CHILD: &str = env!("CARGO_BIN_EXE_gradient-eval-child");
@@ -61,18 +61,86 @@ async fn a_repeat_of_a_locked_flake_starts_no_evaluator() {
 #[tokio::test(flavor = "multi_thread")]
 async fn another_request_forces_only_what_is_not_known() {
     let host = NixHost::start();
-    // Says so whenever it is opened.
-    let text = r#"{ outputs = { self }: builtins.warn "opened" { packages.x86_64-linux = let
+    // Opening it allocates 40 MB.
+    let text = r#"{ outputs = { self }:
+      builtins.seq (builtins.foldl' (a: b: a + b) 0 (builtins.genList (n: n) 1000000))
+      { packages.x86_64-linux = let
         mk = name: derivation { inherit name; system = "x86_64-linux"; builder = "/bin/sh"; };
       in { a = mk "a"; b = mk "b"; }; }; }"#;
     let flake = host.flake("opened", text);
-    let ((found, _), _) = fresh(&host, 1, &flake, PACKAGES).await;
-    assert_eq!(found.len(), 3);
+    let allocated =
+        |run: &Run| run.1.as_ref().expect("evaluated").usage.alloc_bytes.expect("measured");
+    let (first, _) = fresh(&host, 1, &flake, PACKAGES).await;
+    assert_eq!(attributes(&first.0).len(), 2);
+    assert!(allocated(&first) > 10_000_000);
     // The attribute alone was never asked for, but the file knows it.
-    let ((found, summary), _) = fresh(&host, 1, &flake, "packages.x86_64-linux.a").await;
-    assert_eq!(attributes(&found), ["packages.x86_64-linux.a a.drv"]);
-    assert_eq!(found.len(), 1, "the flake was opened though everything is known");
-    assert!(!summary.expect("evaluated").is_cached);
+    let (second, _) = fresh(&host, 1, &flake, "packages.x86_64-linux.a").await;
+    assert_eq!(attributes(&second.0), ["packages.x86_64-linux.a a.drv"]);
+    assert!(allocated(&second) < 10_000_000, "the flake was opened though everything is known");
+    assert!(!second.1.expect("evaluated").is_cached);
+}
+
+/// `path: text` of every warning.
+fn warnings(found: &[Found]) -> Vec<String> {
+    let line = |result: &Found| match result {
+        Found::Warning { path, text } => {
+            let text = text.rsplit(": ").next().unwrap_or_default();
+            Some(format!("{}: {text}", path.clone().unwrap_or_default()))
+        }
+        Found::Attribute { .. } | Found::Error { .. } => None,
+    };
+    found.iter().filter_map(line).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_warning_is_told_to_whoever_asks_for_its_attribute_and_to_nobody_else() {
+    let text = r#"{ outputs = { self }: let
+        mk = name: derivation { inherit name; system = "x86_64-linux"; builder = "/bin/sh"; };
+      in {
+        packages.x86_64-linux = {
+          a = builtins.warn "one" (mk "a");
+          b = builtins.warn "two" (mk "b");
+          c = builtins.warn "two" (mk "c");
+        };
+        hydraJobs = { a = mk "ha"; b = mk "hb"; };
+      }; }"#;
+    const FRAGMENT: [&str; 2] = ["packages", "x86_64-linux"];
+    let rows: [(&[&str], &str, &[&str]); 8] = [
+        (&[], "packages.x86_64-linux.a", &["packages.x86_64-linux.a: one"]),
+        (&[], "packages.x86_64-linux.b", &["packages.x86_64-linux.b: two"]),
+        (&[], "packages.x86_64-linux.c", &["packages.x86_64-linux.c: two"]),
+        (&[], PACKAGES, &["packages.x86_64-linux.a: one", "packages.x86_64-linux.b: two"]),
+        (&[], "hydraJobs.*", &[]),
+        (&FRAGMENT, "*", &["a: one", "b: two"]),
+        (&["packages", "x86_64-linux", "c"], "*", &[": two"]),
+        (&["hydraJobs"], "*", &[]),
+    ];
+    // One after the other on one cache, from each end; then all again.
+    for reversed in [false, true] {
+        let host = NixHost::start();
+        let flake = host.flake("warns", text);
+        let mut order: Vec<_> = rows.iter().collect();
+        if reversed {
+            order.reverse();
+        }
+        for (fragment, pattern, expected) in order.iter().chain(&order) {
+            let pool = Pool::new(settings(&host, 1)).expect("pool");
+            let star = Pattern { exclude: false, segments: vec![Segment::Star] };
+            let patterns = match *pattern {
+                "*" => PatternSet { includes: vec![star], excludes: Vec::new() },
+                pattern => pattern.parse().expect("patterns"),
+            };
+            let mut evaluation = Evaluation::of_flake(&flake, patterns);
+            evaluation.source.fragment = fragment.iter().map(|name| (*name).to_owned()).collect();
+            if !fragment.is_empty() {
+                evaluation.recursion = Recursion::Tree;
+            }
+            let (found, summary) = collect(&pool, &evaluation).await;
+            pool.shutdown().await;
+            summary.expect("evaluated");
+            assert_eq!(warnings(&found), *expected, "{fragment:?} {pattern}, {reversed}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -81,6 +81,8 @@ impl EvalCaches {
 
     /// A file that nobody can see yet, for a cache that comes. Blocks.
     pub(crate) fn receive(&self) -> Result<Incoming, Error> {
+        // Somebody may have made room by hand.
+        fs::create_dir_all(&self.staging).map_err(|error| Error::storage(&error))?;
         let path = self.staging.join(format!("{}.sqlite", Uuid::new_v4()));
         let staged = Staged(path);
         let file = File::options().write(true).create_new(true).open(&staged.0);

@@ -267,3 +267,15 @@ async fn what_an_earlier_process_left_is_removed() {
     let _state = gradient_cache::CacheState::open(settings).expect("opens");
     assert!(!staging.join("half.sqlite").exists());
 }
+
+#[tokio::test]
+async fn a_folder_that_somebody_removed_comes_back() {
+    let service = Service::start().await;
+    let of = fingerprint('a');
+    let given = cache(&of, &[Recursion::Pattern]);
+    assert!(service.give_new(&of, &given).await);
+    std::fs::remove_dir_all(service.dir.path().join("eval-cache")).expect("removed");
+    assert!(service.fetch(&of).await.is_none());
+    assert!(service.give_new(&of, &given).await);
+    assert!(service.fetch(&of).await.is_some());
+}

@@ -41,6 +41,7 @@ use roots::Roots;
 pub(crate) use store::{Store, Vanishing};
 
 use crate::exit::{Code, Failure};
+use crate::say;
 use crate::up::programs;
 
 /// Most results that wait to be printed.
@@ -150,7 +151,7 @@ async fn evaluate(
     let reported = reporting.await.context("the results cannot be printed")??;
     pool.shutdown().await;
     if let (true, Ok(summary)) = (args.stats, &discovered) {
-        eprintln!("{}", stats::line(summary)?);
+        say::note(stats::line(summary)?);
     }
     end(discovered, reported, known.as_ref())
 }

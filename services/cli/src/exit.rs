@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use gradient_fetch::{FetchError, Retry};
 
+use crate::say;
+
 /// An ending that is not success.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -47,9 +49,9 @@ impl Failure {
 
     /// Prints the failure and answers with its exit code.
     pub(crate) fn report(&self) -> ExitCode {
-        eprintln!("error: {:#}", self.error);
+        say::note(format_args!("error: {:#}", self.error));
         if let Some(hint) = &self.hint {
-            eprintln!("hint: {hint}");
+            say::note(format_args!("hint: {hint}"));
         }
         ExitCode::from(self.code as u8)
     }

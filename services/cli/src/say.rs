@@ -1,4 +1,5 @@
-//! Results on standard output. A reader that goes away (`| head`) ends the command quietly.
+//! Results on standard output, and notes on standard error. A reader that goes away (`| head`) ends the
+//! command quietly.
 
 use std::io::Write;
 
@@ -11,6 +12,12 @@ pub(crate) fn line(text: impl std::fmt::Display) {
         let gone = error.kind() == std::io::ErrorKind::BrokenPipe;
         std::process::exit(if gone { 0 } else { 3 });
     }
+}
+
+/// Tells a person something beside the results, on standard error. Nothing ends because nobody reads it,
+/// or because it goes to a file on a full disk.
+pub(crate) fn note(text: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
 /// Prints a value as one line of JSON.

@@ -53,9 +53,9 @@ pub(crate) async fn run(root: &std::path::Path, args: UpArgs) -> Result<(), Fail
     }
     cluster.announce(&args);
     stop.cancelled().await;
-    eprintln!("stopping ...");
+    say::note("stopping ...");
     cluster.stop().await;
-    eprintln!("stopped; `gradient up` on the same data directory goes on from here");
+    say::note("stopped; `gradient up` on the same data directory goes on from here");
     Ok(())
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Stdout stays free: it carries results of commands and frames of evaluators.
 
+use std::io::Write as _;
+
 use anyhow::Context as _;
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::trace::SdkTracerProvider;
@@ -34,7 +36,8 @@ impl Drop for Telemetry {
         if let Some(provider) = self.provider.take()
             && let Err(error) = provider.shutdown()
         {
-            eprintln!("warning: the last spans could not be exported: {error}");
+            let mut stderr = std::io::stderr();
+            let _ = writeln!(stderr, "warning: the last spans could not be exported: {error}");
         }
     }
 }
@@ -52,7 +55,11 @@ pub fn init(
     let filter = std::env::var(FILTER).unwrap_or_else(|_| default_filter.to_owned());
     let filter = EnvFilter::try_new(&filter)
         .with_context(|| format!("{FILTER}='{filter}' is not a filter"))?;
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        // Who cannot write a line, because nobody reads it or the disk is full, must not panic to say so.
+        .log_internal_errors(false);
     let lines = match format {
         LogFormat::Text => {
             lines.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).boxed()

@@ -27,6 +27,10 @@ where
             self.learn(Vec::new(), Fact::Forced);
         }
         let mut path = AttrPath::default();
+        if !self.below.is_empty() {
+            // What the way there prints is of the root that it leads to.
+            self.begin(&path);
+        }
         for name in self.below.clone() {
             path = path.child(&name);
             root = self.child(&root, &name)?.ok_or_else(|| TreeError::not_there(&path))?;

@@ -9,6 +9,7 @@ use gradient_fetch::{Fetcher, LockedFlake, Reach, Request, Source};
 use super::progress;
 use super::store::Store;
 use crate::exit::Failure;
+use crate::say;
 use crate::up::programs;
 
 /// Fetches a flake and its inputs into the store, by the `nix` of the set-up. What the user should
@@ -28,10 +29,10 @@ pub(super) async fn lock(
     let request = Request { overrides, lock_policy, ..Request::new(source, Reach::Local) };
     let locked = fetcher.fetch(&request).await?;
     for warning in &locked.warnings {
-        eprint!("{}", progress::warning(None, warning));
+        say::note(progress::warning(None, warning).trim_end());
     }
     if locked.is_dirty {
-        eprintln!("warning: the checkout has changes that are not committed");
+        say::note("warning: the checkout has changes that are not committed");
     }
     Ok(locked)
 }

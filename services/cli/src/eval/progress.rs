@@ -78,7 +78,7 @@ impl Progress {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
             let ms = u64::try_from(self.begin.elapsed().as_millis()).unwrap_or(u64::MAX);
-            eprintln!("{} in {}", self.counts(), say::duration(ms));
+            say::note(format_args!("{} in {}", self.counts(), say::duration(ms)));
         }
     }
 }
@@ -87,7 +87,7 @@ impl Progress {
 pub(super) fn warning(path: Option<&AttrPath>, text: &str) -> String {
     // Texts of Nix's own say it themselves.
     let text = say::plain(text.strip_prefix("warning: ").unwrap_or(text));
-    match path {
+    match path.filter(|path| !path.is_empty()) {
         Some(path) => format!("warning: {path}: {text}\n"),
         None => format!("warning: {text}\n"),
     }

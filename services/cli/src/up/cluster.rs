@@ -16,6 +16,7 @@ use super::programs::Programs;
 use super::supervise::{Watched, watch};
 use crate::data_dir::{ClusterFile, DataDir};
 use crate::exit::{Code, Failure};
+use crate::say;
 
 /// How long the services may take until they are ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -97,10 +98,10 @@ impl Cluster {
     pub(crate) fn announce(&self, args: &UpArgs) {
         let Some(addresses) = &self.addresses else { return };
         let root = self.data.root().display();
-        eprintln!(
+        say::note(format_args!(
             "the cluster runs: {} workers, data in {root}\n  web      {}\n  submit   gradient --data-dir {root} submit path:./examples/first-light --include 'packages.*.*' --watch\n  stop     Ctrl-C",
             args.workers, addresses.http_url
-        );
+        ));
     }
 
     fn log_file(&self, name: &str) -> anyhow::Result<PathBuf> {
@@ -108,7 +109,7 @@ impl Cluster {
     }
 
     async fn start_nats(&mut self) -> Result<String, Failure> {
-        eprintln!("starting nats-server ...");
+        say::note("starting nats-server ...");
         let settings = LocalSettings {
             program: self.programs.nats_server.clone(),
             dir: self.data.private("nats")?,
@@ -127,7 +128,7 @@ impl Cluster {
     }
 
     async fn start_postgres(&mut self) -> Result<String, Failure> {
-        eprintln!("starting PostgreSQL ...");
+        say::note("starting PostgreSQL ...");
         let settings = LocalPostgresSettings {
             bin_dir: Some(self.programs.postgres_bin_dir.clone()),
             dir: self.data.path("postgres"),
@@ -151,7 +152,7 @@ impl Cluster {
         database: &str,
         stop: &CancellationToken,
     ) -> Result<String, Failure> {
-        eprintln!("starting the services ...");
+        say::note("starting the services ...");
         let ready = self.data.path("server.ready");
         let _ = std::fs::remove_file(&ready);
         let mut spec = ChildSpec {
@@ -211,7 +212,7 @@ impl Cluster {
         http: &str,
     ) -> anyhow::Result<()> {
         let name = format!("worker-{number}");
-        eprintln!("starting {name} ...");
+        say::note(format_args!("starting {name} ..."));
         let base = self.data.private(&format!("workers/{number}"))?;
         let cores =
             std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1));

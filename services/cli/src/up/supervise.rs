@@ -7,6 +7,8 @@ use gradient_runtime::shutdown::CancellationToken;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::say;
+
 /// First and longest pause before a child is started again.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
 /// A child that ran this long counts as healthy: the pause starts over.
@@ -38,10 +40,10 @@ pub(crate) fn watch<W: Watched>(
                 how = child.ended() => how,
                 () = stop.cancelled() => return child.stop().await,
             };
-            eprintln!(
+            say::note(format_args!(
                 "{name} ended unexpectedly ({how}); starting it again\n  {}",
                 child.last_words()
-            );
+            ));
             if started.elapsed() >= HEALTHY {
                 pause = PAUSE.0;
             }
@@ -53,11 +55,13 @@ pub(crate) fn watch<W: Watched>(
                 match stop.run_until_cancelled(child.again()).await {
                     None => return,
                     Some(Ok(next)) => {
-                        eprintln!("{name} runs again");
+                        say::note(format_args!("{name} runs again"));
                         child = next;
                         break;
                     }
-                    Some(Err(error)) => eprintln!("{name} cannot be started: {error:#}"),
+                    Some(Err(error)) => {
+                        say::note(format_args!("{name} cannot be started: {error:#}"))
+                    }
                 }
             }
         }

@@ -54,7 +54,7 @@ impl Progress {
             How::Lines => {
                 let line = format!("{over}/{total} builds, {text}");
                 if line != self.last {
-                    eprintln!("{line}");
+                    say::note(&line);
                     self.last = line;
                 }
             }
@@ -64,8 +64,8 @@ impl Progress {
 
     pub(super) fn note(&self, text: &str) {
         match &self.how {
-            How::Bar(bar) => bar.suspend(|| eprintln!("{text}")),
-            How::Lines => eprintln!("{text}"),
+            How::Bar(bar) => bar.suspend(|| say::note(text)),
+            How::Lines => say::note(text),
             How::Json => {}
         }
     }
