@@ -30,7 +30,7 @@ pub struct Cluster {
     workers: u32,
     up: Option<Running>,
     finished: bool,
-    search_path: OsString,
+    variables: Vec<(&'static str, OsString)>,
     folder: tempfile::TempDir,
     /// Held while the cluster is there: one at a time.
     _turn: std::fs::File,
@@ -80,8 +80,8 @@ impl Cluster {
         let pass = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(folder.path(), pass).expect("the folder is ours");
         let data = folder.path().join("d");
-        let search_path = programs::search_path();
-        Self { data, workers, up: None, finished: false, search_path, folder, _turn: turn }
+        let variables = vec![("PATH", programs::search_path())];
+        Self { data, workers, up: None, finished: false, variables, folder, _turn: turn }
     }
 
     /// Puts a shell script before every program of that name, for the cluster that is started next.
@@ -97,7 +97,7 @@ impl Cluster {
         std::fs::set_permissions(&program, executable).expect("the file is ours");
         let rest = programs::search_path();
         let folders = std::iter::once(folder).chain(std::env::split_paths(&rest));
-        self.search_path = std::env::join_paths(folders).expect("folders without a colon");
+        self.set("PATH", std::env::join_paths(folders).expect("folders without a colon"));
     }
 
     /// Starts it and waits until all workers are connected.
@@ -108,7 +108,7 @@ impl Cluster {
     pub fn up(&mut self) {
         let count = self.workers.to_string();
         let mut command = self.command(&["up", "--http", "0", "--workers", &count]);
-        command.env("PATH", &self.search_path);
+        command.envs(self.variables.iter().cloned());
         let mut up = Running::start(&mut command);
         until_true("the cluster is ready", LIMIT, || {
             assert!(!up.is_over(), "`gradient up` ended while starting:\n{}", up.so_far().stderr);

@@ -14,6 +14,33 @@ pub struct Case {
     pub errors: &'static [(&'static str, &'static str)],
 }
 
+/// The names of N03 below `packages.x86_64-linux`, and those of their derivations; sorted.
+pub const ODD_NAMES: [(&str, &str); 13] = [
+    ("-leading-dash", "job-9"),
+    ("1st", "job-13"),
+    ("back\\slash", "job-3"),
+    ("caret^out", "job-8"),
+    ("dollar${x}", "job-4"),
+    ("hash#tag", "job-7"),
+    ("line\nbreak", "job-10"),
+    ("or", "job-12"),
+    ("quo\"te", "job-2"),
+    ("star*", "job-6"),
+    ("sub/dir/../up", "job-5"),
+    ("user@host:22", "job-11"),
+    ("with space", "job-1"),
+];
+
+/// The flakes of R11 that are none, and what is said of them.
+pub const NO_FLAKES: [(&str, &str); 6] = [
+    ("R11-none", "lacks attribute 'outputs'"),
+    ("R11-notfn", "expected a function but got an integer"),
+    ("R11-throws", "outputs boom"),
+    ("R11-missing-arg", "tools"),
+    ("R11-syntax", "syntax error, unexpected ';'"),
+    ("R11-computed", "must be an attribute set"),
+];
+
 /// What `.` stands for in [`Case::jobs`].
 pub const SYSTEM: &str = "packages.x86_64-linux.";
 
@@ -40,6 +67,18 @@ pub const CASES: &[Case] = &[
         flake: "N01",
         arguments: &["packages.x86_64-linux.\"tool-1.2\""],
         jobs: &[".\"tool-1.2\" tool-dotted"],
+        errors: &[],
+    },
+    Case {
+        flake: "N01",
+        arguments: &["packages.*.*"],
+        jobs: &[".\"tool-1.2\" tool-dotted", ".plain plain"],
+        errors: &[],
+    },
+    Case {
+        flake: "N01",
+        arguments: &["packages.*.*", "!packages.x86_64-linux.\"tool-1.2\""],
+        jobs: &[".plain plain"],
         errors: &[],
     },
     Case {
@@ -209,8 +248,19 @@ pub const CASES: &[Case] = &[
     Case { flake: "D09", arguments: &[], jobs: &[".app app"], errors: &[] },
     Case {
         flake: "D10",
-        arguments: &["*", "!packages.x86_64-linux.long"],
-        jobs: &[".dotStart .hidden", ".dotted x.drv.txt", ".env env", ".punctuation a+b-._?=c"],
+        arguments: &[],
+        jobs: &[
+            ".dotStart .hidden",
+            ".dotted x.drv.txt",
+            ".env env",
+            concat!(
+                ".long nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn",
+                "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn",
+                "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn",
+                "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn",
+            ),
+            ".punctuation a+b-._?=c",
+        ],
         errors: &[(".tooLong", "must be no longer than 211 characters")],
     },
     Case {
@@ -221,8 +271,8 @@ pub const CASES: &[Case] = &[
     },
     Case {
         flake: "F03",
-        arguments: &["*", "!packages.x86_64-linux.dirlist"],
-        jobs: &[".good good"],
+        arguments: &[],
+        jobs: &[".dirlist dirlist", ".good good"],
         errors: &[
             (".absolute", "forbidden in pure evaluation mode"),
             (".home", "can not be resolved in pure mode"),

@@ -1,7 +1,9 @@
-//! One HTTP request: enough to ask the cluster what no command prints as JSON.
+//! One HTTP request: enough to ask the cluster what no command prints as JSON. And one file for whoever
+//! asks.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
 
 use serde_json::Value;
 
@@ -45,4 +47,25 @@ impl Answer {
         assert_eq!(self.status, 200, "{}", self.body);
         serde_json::from_str(&self.body).expect("JSON")
     }
+}
+
+/// Serves one file to whoever asks, as long as the test runs; `http://HOST:PORT`.
+///
+/// # Panics
+/// If there is no port.
+#[must_use]
+pub fn serve(file: PathBuf) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+    let address = listener.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request);
+            let bytes = std::fs::read(&file).expect("the file");
+            let head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length:";
+            let _ = write!(stream, "{head} {}\r\n\r\n", bytes.len());
+            let _ = stream.write_all(&bytes);
+        }
+    });
+    format!("http://{address}")
 }

@@ -128,6 +128,15 @@ impl Local {
     /// If it does not answer each of them.
     #[must_use]
     pub fn drive(&self, requests: &[Value]) -> Vec<Value> {
+        self.drive_with(requests, &[])
+    }
+
+    /// As [`Local::drive`], with these options of the worker.
+    ///
+    /// # Panics
+    /// If it does not answer each of them.
+    #[must_use]
+    pub fn drive_with(&self, requests: &[Value], options: &[&str]) -> Vec<Value> {
         let file = self.path().join("requests.jsonl");
         let lines: String = requests.iter().map(|request| format!("{request}\n")).collect();
         std::fs::write(&file, lines).expect("written");
@@ -140,6 +149,7 @@ impl Local {
             .arg("--nix-bin")
             .arg(programs::installed("nix"))
             .args(["--server-url", "nats://127.0.0.1:1"])
+            .args(options)
             .env("NIX_REMOTE", self.store_uri());
         let said = Running::start(&mut command).end().ok();
         let responses = said.json_lines();

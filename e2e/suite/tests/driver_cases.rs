@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use gradient_suite::eval_case::{BY_PATTERN, CASES, Case, SYSTEM};
+use gradient_suite::eval_case::{BY_PATTERN, CASES, Case, NO_FLAKES, ODD_NAMES, SYSTEM};
 use gradient_suite::local::Local;
 use serde_json::{Value, json};
 
@@ -142,24 +142,125 @@ fn what_kills_the_subprocess_is_a_response_and_the_next_call_gets_another() {
     assert_eq!(responses[4]["items"].as_array().map(Vec::len), Some(1));
 }
 
+/// A request about everything that these patterns match.
+fn request(op: &str, reference: &str, patterns: &[&str]) -> Value {
+    json!({ "op": op, "repository": reference, "wildcards": patterns })
+}
+
 #[test]
-fn fifty_thousand_names_are_planned_without_an_error_and_fail_one_by_one() {
+fn names_of_all_kinds_go_through_the_harness_and_back() {
+    let local = Local::new();
+    let [odd, long, deep] = ["N03", "N05", "R10"].map(|name| locked(&local, name));
+    let leaf = format!("legacyPackages.x86_64-linux.deep{}.leaf", ".d".repeat(300));
+    let requests = [
+        request("plan", &odd, &["packages.x86_64-linux.*"]),
+        request("list", &odd, &["packages.x86_64-linux.*"]),
+        request("list", &long, &["packages.x86_64-linux.*"]),
+        request("list", &deep, &[&leaf]),
+    ];
+    let responses = local.drive(&requests);
+    let items = |response: &Value| -> Vec<Value> {
+        assert_eq!(response["kind"], "list_ok", "{response}");
+        let mut items = response["items"].as_array().expect("a list").clone();
+        items.sort_by_key(|item| item["attr_path"][2].as_str().map(str::to_owned));
+        items
+    };
+    let mut planned = responses[0]["shards"][0]["only"].as_array().expect("names").clone();
+    planned.sort_by_key(|name| name.as_str().map(str::to_owned));
+    assert_eq!(planned, ODD_NAMES.map(|(name, _)| name));
+    let found = items(&responses[1]);
+    let names = found.iter().map(|item| {
+        let drv = gradient_suite::log::name_of(item["drv_path"].as_str().expect("a path"));
+        (item["attr_path"][2].as_str().expect("a name"), drv)
+    });
+    assert!(names.eq(ODD_NAMES), "{found:#?}");
+    let long: Vec<_> =
+        items(&responses[2]).iter().map(|item| item["attr_path"][2].clone()).collect();
+    assert_eq!(long, ["Foo", "foo", &"x".repeat(5_000)]);
+    let leaf = items(&responses[3]);
+    assert_eq!((leaf.len(), leaf[0]["attr_path"].as_array().map(Vec::len)), (1, Some(304)));
+
+    // The printed form is a pattern for the same attribute.
+    let again: Vec<Value> = found
+        .iter()
+        .map(|item| request("list", &odd, &[item["attr"].as_str().expect("text")]))
+        .collect();
+    for (response, item) in local.drive(&again).iter().zip(&found) {
+        assert_eq!(items(response), std::slice::from_ref(item));
+    }
+}
+
+#[test]
+fn fifty_thousand_names_are_planned_without_a_value_and_listed_with_all_their_errors() {
     let local = Local::new();
     let reference = locked(&local, "R08");
     let pattern = "packages.x86_64-linux.*";
-    let plan = json!({ "op": "plan", "repository": reference, "wildcards": [pattern] });
-    let planned = &local.drive(&[plan])[0];
-    assert_eq!(planned["errors"], json!([]), "a value was looked at");
-    let shards = planned["shards"].as_array().expect("a list");
-    assert_eq!(shards.len(), 1);
-    let names = shards[0]["only"].as_array().expect("names");
-    assert_eq!(names.len(), 50_000);
-    let list = |names: &[Value]| json!({ "op": "list", "repository": reference, "wildcards": [pattern], "only": names });
-    let lists: Vec<Value> = names.chunks(64).map(list).collect();
-    let mut found = Found::default();
-    for response in local.drive(&lists) {
-        assert!(response.to_string().len() < 64 << 10, "one over-long response");
-        found.take(&response);
+    let [plan] = &local.drive(&[request("plan", &reference, &[pattern])])[..] else {
+        panic!("one response")
+    };
+    assert_eq!((&plan["kind"], &plan["errors"]), (&json!("plan_ok"), &json!([])));
+    let names = plan["shards"][0]["only"].as_array().expect("names");
+    assert_eq!((plan["shards"].as_array().map(Vec::len), names.len()), (Some(1), 50_000));
+    let lists = names.chunks(64).map(|only| {
+        let mut list = request("list", &reference, &[pattern]);
+        list["only"] = only.to_vec().into();
+        list
+    });
+    let responses = local.drive(&lists.collect::<Vec<_>>());
+    assert!(responses.iter().all(|one| one.to_string().len() < 64 << 10), "one is over-long");
+    let all = |key: &str| -> Vec<&Value> {
+        responses.iter().flat_map(|one| one[key].as_array().expect("a list")).collect()
+    };
+    assert_eq!((all("items").len(), all("errors").len()), (1, 49_999));
+    for error in all("errors") {
+        let name = error["attr_path"][2].as_str().expect("a name");
+        let message = error["message"].as_str().expect("a text");
+        assert!(message.starts_with(&format!("forced {name}\n")), "{error}");
     }
-    assert_eq!((found.jobs, found.errors.len()), (vec![".p777 the-good-one".to_owned()], 49_999));
+}
+
+#[test]
+fn the_harness_says_why_a_flake_is_none() {
+    let local = Local::new();
+    let requests =
+        NO_FLAKES.map(|(flake, _)| request("plan", &locked(&local, flake), &["packages.*"]));
+    for (response, (flake, words)) in local.drive(&requests).iter().zip(NO_FLAKES) {
+        let message = response["message"].as_str().unwrap_or_default();
+        assert_eq!(response["kind"], "err", "{flake}: {response}");
+        assert!(message.contains(words), "{flake}: {message}");
+    }
+}
+
+#[test]
+fn warnings_are_whole_and_beside_the_items() {
+    let local = Local::new();
+    let reference = locked(&local, "X06");
+    let list = request("list", &reference, &["packages.x86_64-linux.*"]);
+    // The second time its values are forced already: it may say less, and finds the same.
+    let [first, second] = &local.drive(&[list.clone(), list])[..] else { panic!("two") };
+    assert_eq!(
+        first["warnings"],
+        json!([
+            "evaluation warning: old option",
+            "evaluation warning: first line\nsecond line\nthird line",
+        ])
+    );
+    assert_eq!(first["items"].as_array().map(Vec::len), Some(4));
+    assert_eq!(first["items"], second["items"]);
+    let fixed = request("list", &locked(&local, "D05"), &["packages.x86_64-linux.emptyHash"]);
+    let warnings = local.drive(&[fixed])[0]["warnings"].to_string();
+    assert_eq!(warnings.matches("found empty hash, assuming").count(), 1, "{warnings}");
+}
+
+#[test]
+fn a_busy_subprocess_is_ended_by_the_time_limit_of_the_options() {
+    let local = Local::new();
+    let reference = locked(&local, "P14");
+    let list =
+        |name: &str| request("list", &reference, &[&format!("packages.x86_64-linux.{name}")]);
+    let requests = [list("slow"), list("quick")];
+    let responses = local.drive_with(&requests, &["--eval-call-timeout-secs", "2"]);
+    let message = responses[0]["message"].as_str().unwrap_or_default();
+    assert!(message.contains("time limit of 2 s"), "{}", responses[0]);
+    assert_eq!(responses[1]["items"].as_array().map(Vec::len), Some(1), "{}", responses[1]);
 }

@@ -1,14 +1,12 @@
 //! Flakes on their way into an evaluation: locks, overrides, commits, and a key for SSH.
 
-use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use gradient_suite::model::Evaluation;
 use gradient_suite::run::Running;
 use gradient_suite::wait::{LIMIT, until_true};
-use gradient_suite::{Cluster, Said};
+use gradient_suite::{Cluster, Said, http};
 
 /// Case F01, with the value of the input in the name of the derivation.
 const F01: &str = r#"{
@@ -77,23 +75,6 @@ fn submit(cluster: &Cluster, flake: &str, options: &[&str]) -> Said {
     cluster.gradient(&arguments)
 }
 
-/// Serves one file to whoever asks, as long as the test runs; its address.
-fn serve(file: PathBuf) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
-    let address = listener.local_addr().expect("bound");
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let mut request = [0; 4096];
-            let _ = stream.read(&mut request);
-            let bytes = std::fs::read(&file).expect("the file");
-            let head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length:";
-            let _ = write!(stream, "{head} {}\r\n\r\n", bytes.len());
-            let _ = stream.write_all(&bytes);
-        }
-    });
-    format!("tarball+http://{address}/dep.tar.gz")
-}
-
 /// Cases F01 and F08: one clear outcome each, and nothing is tried twice.
 #[test]
 fn locks_are_completed_or_refused_and_inputs_are_overridden() {
@@ -121,7 +102,7 @@ fn locks_are_completed_or_refused_and_inputs_are_overridden() {
     let mut tar = Command::new("tar");
     tar.arg("-C").arg(&other).arg("-czf").arg(&tarball).arg("dep");
     assert!(tar.status().expect("tar").success());
-    let dep = serve(tarball);
+    let dep = format!("tarball+{}/dep.tar.gz", http::serve(tarball));
     let said = submit(&cluster, &open, &["--override-input", "d*", &dep]).ok();
     assert!(said.stdout.contains("'d*' matches no input of flake.lock"), "{}", said.stdout);
     assert!(!cluster.log().succeeded().contains("app-two"));

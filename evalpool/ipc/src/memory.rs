@@ -46,10 +46,12 @@ pub fn victim(children: &[(u64, u64)], shortfall: u64) -> Option<u64> {
     (largest.1 >= shortfall).then_some(largest.0)
 }
 
-/// Whether a child ends after its call instead of going back to the pool.
+/// Whether a child ends after its call instead of going back to the pool. Where a child may not have
+/// more than `kill_rss` at any time, one that has half of it is replaced: the next call would be killed
+/// for what the last ones left.
 #[must_use]
-pub fn must_recycle(rss: u64, max_rss: u64) -> bool {
-    rss > max_rss
+pub fn must_recycle(rss: u64, max_rss: u64, kill_rss: Option<u64>) -> bool {
+    rss > kill_rss.map_or(max_rss, |ceiling| max_rss.min(ceiling / 2))
 }
 
 /// Whether the limits of all children together are more than three quarters of the machine's memory.
@@ -173,8 +175,11 @@ mod tests {
 
     #[test]
     fn who_is_over_a_limit() {
-        assert!(!must_recycle(100, 100));
-        assert!(must_recycle(101, 100));
+        assert!(!must_recycle(100, 100, None));
+        assert!(must_recycle(101, 100, None));
+        assert!(!must_recycle(50, 100, Some(100)));
+        assert!(must_recycle(51, 100, Some(100)));
+        assert!(must_recycle(101, 100, Some(1_000)));
         let children = [(1, 100), (2, 101), (3, 5_000)];
         assert_eq!(over_limit(&children, Some(100)), [2, 3]);
         assert_eq!(over_limit(&children, None), Vec::<u64>::new());

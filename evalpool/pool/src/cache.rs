@@ -4,6 +4,7 @@
 mod share;
 
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -216,7 +217,7 @@ impl EvaluationCache {
             },
         });
         answer.unwrap_or_else(|error| {
-            tracing::warn!(%error, path = %path.display(), "the evaluation cache does not answer");
+            tracing::warn!(error = &error as &dyn Error, path = %path.display(), "the evaluation cache does not answer");
             if error.is_of_no_use() {
                 // Whoever opens it next tries again.
                 let _ = gradient_evalcache::remove(&path);
@@ -256,7 +257,12 @@ impl EvaluationCache {
         let completed = tokio::task::spawn_blocking(move || cache.complete_now(&warnings)).await;
         match completed {
             Ok(Ok(complete)) => return complete,
-            Ok(Err(error)) => tracing::warn!(%error, "the evaluation cache is not complete"),
+            Ok(Err(error)) => {
+                tracing::warn!(
+                    error = &error as &dyn Error,
+                    "the evaluation cache is not complete"
+                );
+            }
             Err(error) => tracing::warn!(%error, "the evaluation cache is not complete"),
         }
         false

@@ -211,7 +211,7 @@ impl Checkout {
     pub(crate) fn give_back(self) {
         let Checkout { mut transport, inner, _permit, _turn } = self;
         let rss = transport.measure();
-        if must_recycle(rss, inner.settings.max_rss_bytes) {
+        if must_recycle(rss, inner.settings.max_rss_bytes, inner.settings.kill_rss_bytes) {
             let limit = inner.settings.max_rss_bytes;
             tracing::info!(rss, limit, "evaluator recycled");
             return;

@@ -19,6 +19,7 @@ pub(crate) async fn drive(args: &WorkerArgs, file: &Path) -> anyhow::Result<()> 
     let uri = std::env::var("NIX_REMOTE").unwrap_or_else(|_| "daemon".into());
     let mut settings = PoolSettings::new(exe, uri, home.clone());
     settings.eval_cache = Some(home.join(EVAL_CACHE_FOLDER));
+    crate::set_limits(&mut settings, args);
     let fetcher = fetcher(args, &settings);
     let lock = async |asked: &Asked| lock(&fetcher, asked).await;
     driver::run(file, settings, lock).await.context("the harness failed")

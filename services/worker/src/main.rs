@@ -187,6 +187,17 @@ async fn open_store(
     Ok((store, Some(daemon)))
 }
 
+/// What evaluators may use, as the options say.
+fn set_limits(settings: &mut PoolSettings, args: &WorkerArgs) {
+    if let Some(children) = args.eval_fork_workers {
+        settings.children = children.max(1);
+    }
+    settings.max_rss_bytes = args.eval_max_rss;
+    settings.kill_rss_bytes = args.eval_kill_rss;
+    settings.call_limit = Duration::from_secs(args.eval_call_timeout_secs);
+    settings.min_free_ram_bytes = args.system_min_free_ram_mb << 20;
+}
+
 fn evaluator(
     args: &WorkerArgs,
     store: &LocalStore,
@@ -200,16 +211,10 @@ fn evaluator(
     gradient_fetch::remove_left_keys(&cache_home)
         .with_context(|| format!("cannot remove old keys in {}", cache_home.display()))?;
     let mut settings = PoolSettings::new(exe, store.uri.clone(), cache_home.clone());
-    if let Some(children) = args.eval_fork_workers {
-        settings.children = children.max(1);
-    }
     settings.eval_cache = Some(cache_home.join(EVAL_CACHE_FOLDER));
     settings.known_paths = Some(Arc::new(LocalPaths(store.pool.clone())));
     settings.remote_only = true;
-    settings.max_rss_bytes = args.eval_max_rss;
-    settings.kill_rss_bytes = args.eval_kill_rss;
-    settings.call_limit = Duration::from_secs(args.eval_call_timeout_secs);
-    settings.min_free_ram_bytes = args.system_min_free_ram_mb << 20;
+    set_limits(&mut settings, args);
     let (children, max_rss) = (settings.children, settings.max_rss_bytes);
     let pool = Pool::new(settings).context("the pool of evaluators cannot be started")?;
     if pool.is_overcommitted() {

@@ -1,10 +1,16 @@
-//! A folder for temporary files of one cluster alone.
+//! What surrounds a cluster: its environment, and a folder for temporary files of it alone.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::Cluster;
 
 impl Cluster {
+    /// Sets a variable of the environment of the cluster that is started next.
+    pub fn set(&mut self, name: &'static str, value: impl Into<OsString>) {
+        self.variables.push((name, value.into()));
+    }
+
     /// Gives the cluster that is started next, and the commands on it, a folder for temporary files that
     /// nobody else uses.
     ///
