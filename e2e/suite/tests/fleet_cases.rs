@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use gradient_suite::eval_case::{BY_PATTERN, CASES, ODD_NAMES, SYSTEM};
+use gradient_suite::eval_case::{BY_PATTERN, CASES, NO_FLAKES, ODD_NAMES, SYSTEM};
 use gradient_suite::local::Local;
 use gradient_suite::lock_case::{F02, F08};
 use gradient_suite::model::{self, Evaluation, Outcome};
@@ -87,15 +87,7 @@ fn a_fleet_finds_what_every_case_holds() {
 fn a_fleet_says_why_a_flake_is_none_and_tries_it_once() {
     let cluster = Cluster::start_with(1);
     let local = Local::new();
-    let shared = [
-        ("R11-none", "lacks attribute 'outputs'"),
-        ("R11-notfn", "expected a function but got an integer"),
-        ("R11-throws", "outputs boom"),
-        ("R11-missing-arg", "tools"),
-        ("R11-syntax", "syntax error, unexpected ';'"),
-        ("R11-computed", "must be an attribute set"),
-    ];
-    let shared = shared.map(|(flake, words)| (flake, local.shared(flake), words));
+    let shared = NO_FLAKES.map(|(flake, words)| (flake, local.shared(flake), words));
     let locks = F08.iter().map(|(flake, files, words)| (*flake, local.flake(flake, files), *words));
     for (flake, folder, words) in shared.into_iter().chain(locks) {
         let evaluation = evaluated(&cluster, &folder, &["*"]);

@@ -83,6 +83,7 @@ pub(crate) async fn cache_of(
 ) -> Result<EvaluationCache, Failure> {
     let worker = worker()?;
     let store = Store::open(data_dir, store)?;
+    store.make(data_dir).await?;
     let locked = lock::lock(data_dir, flake, Vec::new(), LockPolicy::Complete, &store).await?;
     let everything = PatternSet::from_texts(["*"]).map_err(Failure::usage)?;
     let evaluation =
@@ -108,6 +109,7 @@ async fn evaluate(
     worker: PathBuf,
     store: Arc<Store>,
 ) -> Result<(), Failure> {
+    store.make(data_dir).await?;
     let locked = match &request.tree {
         Tree::Flake(flake) => {
             let (overrides, policy) = (request.overrides.clone(), request.lock_policy);

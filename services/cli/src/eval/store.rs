@@ -1,7 +1,9 @@
 //! The store that derivations are written to.
 
+use std::fs::File;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -9,11 +11,17 @@ use gradient_domain::percent;
 use gradient_domain::{Derivation, StorePath};
 use gradient_pool::settings::store_folder;
 use tempfile::TempDir;
+use tokio::process::Command;
 
 use crate::exit::Failure;
+use crate::up::programs;
 
 /// Where the machine's own Nix daemon listens.
 pub(super) const DAEMON_SOCKET: &str = "/nix/var/nix/daemon-socket/socket";
+
+/// File in the data directory that is locked while a store is made, and how long to wait for that.
+const MAKING: &str = "eval-store.lock";
+const MAKING_MAX: Duration = Duration::from_secs(60);
 
 /// How often and after which pause a folder that somebody still writes to is removed again.
 const REMOVALS_MAX: u32 = 40;
@@ -97,6 +105,39 @@ impl Store {
         std::fs::create_dir_all(&root)
             .with_context(|| format!("cannot create {}", root.display()))?;
         Ok(Store::named(&root.to_string_lossy()))
+    }
+
+    /// Makes a store in a folder if there is none yet. Several programs that do so at once fail, so those
+    /// of one data directory do it one after the other; whoever meets one that cannot be made says why.
+    pub(super) async fn make(&self, data_dir: &Path) -> anyhow::Result<()> {
+        let Some(nix) = programs::find_nix().filter(|_| self.is_to_be_made()) else {
+            return Ok(());
+        };
+        std::fs::create_dir_all(data_dir)
+            .with_context(|| format!("cannot create {}", data_dir.display()))?;
+        let file = data_dir.join(MAKING);
+        let file = File::create(&file).with_context(|| format!("cannot create {}", file.display()));
+        // After that somebody holds it up, and whoever needs the store tries it.
+        let made = tokio::time::timeout(MAKING_MAX, self.make_in_turn(&nix, file?)).await;
+        made.unwrap_or(Ok(()))
+    }
+
+    async fn make_in_turn(&self, nix: &Path, file: File) -> anyhow::Result<()> {
+        let turn = tokio::task::spawn_blocking(move || file.lock().map(|()| file));
+        let _turn = turn.await?.context("the lock of the store cannot be had")?;
+        if self.is_to_be_made() {
+            let mut command = Command::new(nix);
+            command.args(["--extra-experimental-features", "nix-command", "store", "info"]);
+            command.args(["--store", &self.uri]).stdin(Stdio::null()).kill_on_drop(true);
+            let _said = command.output().await;
+        }
+        Ok(())
+    }
+
+    /// Whether this is a store in a folder that nobody made yet. Nix writes this file last.
+    fn is_to_be_made(&self) -> bool {
+        let root = self.dir.ancestors().nth(2).filter(|_| self.uri.starts_with("local?root="));
+        root.is_some_and(|root| !root.join("nix/var/nix/db/schema").exists())
     }
 
     /// Whether its paths are known to lie in [`Store::dir`], so that what is there tells what it has.
