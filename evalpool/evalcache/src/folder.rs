@@ -121,6 +121,15 @@ impl Folder {
             }
             Finding::Well { .. } => {}
         }
+        self.put(fingerprint, file)?;
+        Ok(found)
+    }
+
+    /// As [`Folder::stage`], for those who have looked at the file already.
+    ///
+    /// # Errors
+    /// If the file cannot be moved.
+    pub fn put(&self, fingerprint: &str, file: &Path) -> Result<(), CacheError> {
         fs::create_dir_all(&self.path).map_err(|source| io_error(&self.path, source))?;
         let path = self.file(fingerprint);
         let _lock = lock(&self.path)?;
@@ -130,8 +139,7 @@ impl Folder {
             let _ = fs::remove_file(with_suffix(file, suffix));
         }
         remove_sides(&path).map_err(|source| io_error(&path, source))?;
-        fs::rename(file, &path).map_err(|source| io_error(&path, source))?;
-        Ok(found)
+        fs::rename(file, &path).map_err(|source| io_error(&path, source))
     }
 
     /// Notes that a cache was of use just now.

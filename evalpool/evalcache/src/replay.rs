@@ -121,9 +121,10 @@ impl Evaluated {
         for (path, job) in &self.jobs {
             part(path.to_string().as_bytes());
             part(job.drv_path.base_name().as_bytes());
-            let extra = job.extra.clone().unwrap_or_default();
-            part(extra.name.unwrap_or_default().as_bytes());
-            if let Some(outline) = extra.outline {
+            let extra = job.extra.as_ref();
+            let name = extra.and_then(|extra| extra.name.as_deref());
+            part(name.unwrap_or_default().as_bytes());
+            if let Some(outline) = extra.and_then(|extra| extra.outline.as_ref()) {
                 part(outline.system.0.as_bytes());
                 for (name, path) in &outline.outputs {
                     part(name.as_bytes());
@@ -166,11 +167,7 @@ pub fn replay(
     };
     let warnings = cache.warnings()?;
     let path = cache.path().to_owned();
-    let in_memory = |cache, exists: Box<dyn Fn(&StorePath) -> bool>| {
-        let tree = CachedTree::in_memory(cache, || Ok(NoTree), exists)?;
-        Ok::<_, CacheError>(tree.below(request.fragment.0.clone()))
-    };
-    let mut tree = in_memory(cache, Box::new(exists))?;
+    let mut tree = tree_of(cache, request, exists)?;
     let mut outcome = walk(&mut tree, request);
     let is_whole = outcome.is_some();
     if !is_whole {
@@ -179,7 +176,7 @@ pub fn replay(
         };
         // The answer was complete once: unless a derivation is gone, the file is not what it was, and
         // whoever evaluates must not go on with it.
-        outcome = walk(&mut in_memory(cache, Box::new(|_| true))?, request);
+        outcome = walk(&mut tree_of(cache, request, |_| true)?, request);
     }
     match outcome {
         Some(outcome) if outcome.digest() == digest => {
@@ -208,8 +205,7 @@ impl EvalCache {
         exists: impl Fn(&StorePath) -> bool + 'static,
     ) -> Result<bool, CacheError> {
         self.keep_warnings(request, warnings)?;
-        let mut tree =
-            CachedTree::in_memory(self, || Ok(NoTree), exists)?.below(request.fragment.0.clone());
+        let mut tree = tree_of(self, request, exists)?;
         let outcome = walk(&mut tree, request);
         let Some(cache) = tree.into_cache() else {
             return Ok(false);
@@ -300,6 +296,16 @@ impl EvalCache {
 /// What a download says of itself is nothing about the flake.
 fn is_of_the_network(warning: &str) -> bool {
     warning.contains("unable to download") || warning.contains("; retrying in")
+}
+
+/// What a cache alone knows of the tree that a request is about.
+fn tree_of(
+    cache: EvalCache,
+    request: &Request,
+    exists: impl Fn(&StorePath) -> bool + 'static,
+) -> Result<CachedTree<NoTree>, CacheError> {
+    let tree = CachedTree::in_memory(cache, || Ok(NoTree), exists)?;
+    Ok(tree.below(request.fragment.0.clone()))
 }
 
 /// Walks the whole request over the cache alone; `None` as soon as it does not know something.

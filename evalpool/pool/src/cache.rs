@@ -12,7 +12,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use gradient_domain::store_path::STORE_DIR;
 use gradient_domain::{AttrPath, StorePath};
-use gradient_evalcache::{EvalCache, Evaluated, Folder, Replay, Request, Warned, replay};
+use gradient_evalcache::{
+    CacheError, EvalCache, Evaluated, Folder, Replay, Request, Warned, replay,
+};
 use gradient_ipc::fingerprint::{NixIdentity, fingerprint};
 use gradient_ipc::message::{CacheFile, Expression, Source};
 use serde::{Deserialize, Serialize};
@@ -228,17 +230,22 @@ impl EvaluationCache {
 
     /// What evaluations before warned of, of whatever part of the flake.
     pub(crate) async fn warnings(&self) -> Vec<Warned> {
+        self.look(|file| file.warnings()).await
+    }
+
+    /// Reads something from the file; nothing if there is none, or it does not answer.
+    async fn look<T: Default + Send + 'static>(
+        &self,
+        read: impl FnOnce(&EvalCache) -> Result<T, CacheError> + Send + 'static,
+    ) -> T {
         let cache = self.clone();
-        let read = move || {
+        let look = move || {
             let found = EvalCache::open_existing(&cache.path(), &cache.fingerprint)?;
-            found.map_or(Ok(Vec::new()), |file| file.warnings())
+            found.as_ref().map_or_else(|| Ok(T::default()), read)
         };
-        let read = tokio::task::spawn_blocking(read).await;
+        let looked = tokio::task::spawn_blocking(look).await;
         // Whoever evaluates next meets the same error and heals the file.
-        read.map_or_else(
-            |_lost| Vec::new(),
-            |read: Result<_, gradient_evalcache::CacheError>| read.unwrap_or_default(),
-        )
+        looked.ok().and_then(Result::ok).unwrap_or_default()
     }
 
     /// Of those the ones that concern what was found.
@@ -268,7 +275,7 @@ impl EvaluationCache {
         false
     }
 
-    fn complete_now(&self, warnings: &[Warned]) -> Result<bool, gradient_evalcache::CacheError> {
+    fn complete_now(&self, warnings: &[Warned]) -> Result<bool, CacheError> {
         let path = self.folder.file(&self.fingerprint);
         let cache = EvalCache::open(&path, &self.fingerprint)?;
         let complete = cache.complete(&self.request, warnings, self.exists())?;

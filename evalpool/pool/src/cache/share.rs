@@ -33,14 +33,8 @@ impl EvaluationCache {
     /// Whether the file says that it can answer the request alone, as far as the store has what it
     /// names.
     pub async fn answers(&self) -> bool {
-        let cache = self.clone();
-        let answers = move || {
-            let found = EvalCache::open_existing(&cache.path(), &cache.fingerprint)?;
-            found.map_or(Ok(false), |file| file.answers(&cache.request))
-        };
-        let answers = tokio::task::spawn_blocking(answers).await;
-        // Whoever evaluates next meets the same error and heals the file.
-        answers.is_ok_and(|answers: Result<bool, CacheError>| answers.unwrap_or(false))
+        let request = self.request.clone();
+        self.look(move |file| file.answers(&request)).await
     }
 
     /// Puts a file that another machine made in the place of the cache, once it was looked at, if there
@@ -50,16 +44,14 @@ impl EvaluationCache {
     /// # Errors
     /// If the file is of no use, or cannot be read or moved.
     pub fn stage(&self, file: &Path) -> Result<bool, ShareError> {
-        if self.is_there() {
-            let found = inspect(file, &self.fingerprint)?;
-            let answers = matches!(&found, Finding::Well { requests, .. }
-                if requests.contains(&self.request.key()));
-            useful(found)?;
-            if !answers {
-                return Ok(false);
-            }
+        let found = inspect(file, &self.fingerprint)?;
+        let answers = matches!(&found, Finding::Well { requests, .. }
+            if requests.contains(&self.request.key()));
+        useful(found)?;
+        if self.is_there() && !answers {
+            return Ok(false);
         }
-        useful(self.folder.stage(&self.fingerprint, file)?)?;
+        self.folder.put(&self.fingerprint, file)?;
         Ok(true)
     }
 
